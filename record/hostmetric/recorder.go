@@ -43,8 +43,8 @@ type Sink interface{ SendHost(rows []format.Row) }
 type Options struct {
 	Sink  Sink
 	Clock clock.Clock
-	// Processes returns the PIDs of the recorded processes. It must be fast.
-	Processes func() []int
+	// Processes returns the start times of the recorded processes, by PID. It must be fast.
+	Processes func() map[int]int64
 }
 
 // Recorder samples metrics. The goroutine of Run owns all members but those below mu.
@@ -172,11 +172,11 @@ func (r *Recorder) end() {
 func (r *Recorder) updateProcesses() {
 	pids := r.options.Processes()
 	for pid, p := range r.processes {
-		if !slices.Contains(pids, pid) || !p.Alive() {
+		if _, ok := pids[pid]; !ok || !p.Alive() {
 			r.forget(p)
 		}
 	}
-	for _, pid := range pids {
+	for pid := range pids {
 		if r.processes[pid] != nil {
 			continue
 		}

@@ -63,7 +63,13 @@ func (s *rowSink) growth(t *testing.T, pid int, name string) float64 {
 func record(t *testing.T, pids ...int) (*Recorder, *rowSink, func()) {
 	t.Helper()
 	sink, stop, ended := new(rowSink), make(chan struct{}), make(chan struct{})
-	r := New(Options{Sink: sink, Clock: clock.New(), Processes: func() []int { return pids }})
+	r := New(Options{Sink: sink, Clock: clock.New(), Processes: func() map[int]int64 {
+		all := make(map[int]int64)
+		for _, pid := range pids {
+			all[pid] = 1
+		}
+		return all
+	}})
 	go func() {
 		defer close(ended)
 		r.Run(stop)

@@ -20,7 +20,10 @@ func BenchmarkRecorder(b *testing.B) {
 					p := start(b, interpreters(b)[0], "testdata/gilturns.py", "3", "60")
 					pids = append(pids, p.pid)
 				}
-				r := record(b, Options{IsFull: isFull, Threads: func(pid int) []int { return []int{pid} }}, pids...)
+				r := record(
+					b,
+					Options{IsFull: isFull, Threads: func() []uint64 { return listThreads(pids[0])[:1] }},
+					pids...)
 				before, cost, begin := cpuTimeOfProcess(b), r.Cost(), time.Now()
 				for b.Loop() {
 					time.Sleep(8 * time.Second)

@@ -74,7 +74,7 @@ func TestOpenPause(t *testing.T) {
 // TestGarbage reads structures that change all the time.
 func TestGarbage(t *testing.T) {
 	p := start(t, buildFake(t), "garbage")
-	r := record(t, Options{IsFull: true, Threads: func(pid int) []int { return []int{pid, 1 << 30} }}, p.pid)
+	r := record(t, Options{IsFull: true, Threads: func() []uint64 { return append(listThreads(p.pid), 1<<40) }}, p.pid)
 	p.goOn(t)
 	waitFor(t, func() bool { return r.growth(t, p.pid, 0, format.HostInterpreterReads) > 100 })
 	r.end(t)
@@ -136,12 +136,7 @@ func TestForkAndExec(t *testing.T) {
 	storm := []string{"testdata/children.py", all[len(all)-1], "testdata/gcstorm.py", "1000", "2"}
 	p := start(t, all[0], storm...)
 	var child atomic.Int64
-	pids := func() []int {
-		if pid := int(child.Load()); pid != 0 {
-			return []int{p.pid, pid}
-		}
-		return []int{p.pid}
-	}
+	pids := func() map[int]int64 { return processMap(p.pid, int(child.Load())) }
 	pid, err := strconv.Atoi(strings.TrimSpace(p.read(t)))
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +177,9 @@ func TestOtherPrograms(t *testing.T) {
 		_ = command.Wait() // it was killed
 	}()
 	p := start(t, buildFake(t), "good")
-	r := record(t, Options{Processes: func() []int { return []int{command.Process.Pid, 1 << 30, p.pid} }}, p.pid)
+	r := record(t, Options{Processes: func() map[int]int64 {
+		return processMap(command.Process.Pid, 1<<30, p.pid)
+	}}, p.pid)
 	r.end(t)
 	for _, row := range r.rows {
 		if int(row.Pid) != p.pid {

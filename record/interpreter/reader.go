@@ -55,12 +55,18 @@ type reader struct {
 	cpuNs     atomic.Int64  // CPU time of readings
 	wakes     atomic.Int64  // since the last report
 
+	// threads are the threads whose waits are counted, nil if they have not changed.
+	threads atomic.Pointer[threadList]
+
 	mu       sync.Mutex
 	totals   totals       // guarded by mu
 	finished []format.Row // rows of pauses, guarded by mu
 
 	reportedNs int64 // owned by the Recorder
 }
+
+// threadList is a list of threads of a process.
+type threadList struct{ tids []int }
 
 func newReader(p *process.Process, r *Recorder) *reader {
 	return &reader{
@@ -123,13 +129,10 @@ func (r *reader) find() bool {
 // readUntilLost reads the interpreter until it cannot be read.
 func (r *reader) readUntilLost() {
 	program := fileOf(r.process.Path("exe"))
-	var nextThreads, nextCheck int64
+	nextCheck := int64(0)
 	for r.failures = 0; !r.ended.Load() && r.failures < maxFailures; {
 		now := clock.ReadNs(unix.CLOCK_MONOTONIC)
-		if now >= nextThreads {
-			r.updateThreads()
-			nextThreads = now + listInterval.Nanoseconds()
-		}
+		r.updateThreads()
 		if now >= nextCheck {
 			if !r.process.Alive() || fileOf(r.process.Path("exe")) != program {
 				break // it has ended or executed another program
@@ -145,15 +148,13 @@ func (r *reader) readUntilLost() {
 	r.hasLast = false
 }
 
-// updateThreads asks whose waits are counted.
+// updateThreads opens the files of threads whose waits are counted, if they have changed.
 func (r *reader) updateThreads() {
-	if r.recorder.options.Threads == nil {
-		return
+	if threads := r.threads.Swap(nil); threads != nil {
+		r.begin()
+		defer r.busySince.Store(0)
+		r.waiters.set(r.pid, threads.tids)
 	}
-	threads := r.recorder.options.Threads(r.pid)
-	r.begin()
-	defer r.busySince.Store(0)
-	r.waiters.set(r.pid, threads)
 }
 
 // check checks what changes rarely.

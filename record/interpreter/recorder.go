@@ -41,11 +41,11 @@ type Options struct {
 	// IsFull selects the constant rate FullHz. Otherwise the rate is AutoHz at most, and falls if it costs too
 	// much.
 	IsFull bool
-	// Processes returns the PIDs of the recorded processes. It must be fast.
-	Processes func() []int
-	// Threads returns the threads of a process whose waits for the GIL are counted. nil: none. It must be
-	// safe for concurrent use.
-	Threads func(pid int) []int
+	// Processes returns the start times of the recorded processes, by PID. It must be fast.
+	Processes func() map[int]int64
+	// Threads returns the threads whose waits for the GIL are counted, as PID<<32|TID. Threads that have ended
+	// may be among them. nil: none.
+	Threads func() []uint64
 }
 
 // Recorder reads the interpreters of processes. Run starts one goroutine for each process, since a
@@ -75,6 +75,7 @@ func (r *Recorder) Run(stop <-chan struct{}) {
 	lastReport := r.options.Clock.NowNs()
 	for ended := false; !ended; {
 		r.startReaders()
+		r.shareThreads()
 		ended = clock.Sleep(stop, listInterval)
 		r.reapReaders()
 		if now := r.options.Clock.NowNs(); !ended && now-lastReport >= reportInterval.Nanoseconds() {
@@ -87,7 +88,7 @@ func (r *Recorder) Run(stop <-chan struct{}) {
 
 // startReaders starts readers for new processes.
 func (r *Recorder) startReaders() {
-	for _, pid := range r.options.Processes() {
+	for pid := range r.options.Processes() {
 		if r.readers[pid] != nil {
 			continue
 		}
@@ -104,6 +105,21 @@ func (r *Recorder) startReaders() {
 	}
 }
 
+// shareThreads passes the threads whose waits are counted to the readers.
+func (r *Recorder) shareThreads() {
+	if r.options.Threads == nil {
+		return
+	}
+	threads := make(map[int][]int)
+	for _, th := range r.options.Threads() {
+		pid := int(th >> 32)
+		threads[pid] = append(threads[pid], int(uint32(th)))
+	}
+	for pid, p := range r.readers {
+		p.threads.Store(&threadList{threads[pid]})
+	}
+}
+
 // reapReaders sends the last rows of processes that have ended or are no longer recorded.
 func (r *Recorder) reapReaders() {
 	pids := r.options.Processes()
@@ -112,7 +128,7 @@ func (r *Recorder) reapReaders() {
 		case <-p.done:
 			r.endReader(p)
 		default:
-			if !slices.Contains(pids, pid) {
+			if _, ok := pids[pid]; !ok {
 				p.ended.Store(true)
 			}
 		}

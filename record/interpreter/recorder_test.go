@@ -160,7 +160,7 @@ func record(t testing.TB, o Options, pids ...int) *recording {
 	r := &recording{clock: clock.New(), stop: make(chan struct{}), ended: make(chan struct{})}
 	o.Sink, o.Clock = r, r.clock
 	if o.Processes == nil {
-		o.Processes = func() []int { return pids }
+		o.Processes = func() map[int]int64 { return processMap(pids...) }
 	}
 	r.Recorder = New(o)
 	go func() {
@@ -170,6 +170,15 @@ func record(t testing.TB, o Options, pids ...int) *recording {
 	t.Cleanup(func() { r.end(t) })
 	waitFor(t, func() bool { return len(r.all(format.KindHost, format.HostInterpreterReads)) >= len(pids) })
 	return r
+}
+
+// processMap returns processes as Options.Processes does.
+func processMap(pids ...int) map[int]int64 {
+	all := make(map[int]int64)
+	for _, pid := range pids {
+		all[pid] = 1
+	}
+	return all
 }
 
 // end ends the recording.
@@ -357,7 +366,7 @@ func TestHolders(t *testing.T) {
 				t.Fatal(s, err)
 			}
 			r := record(t, Options{
-				IsFull: true, Threads: listThreads,
+				IsFull: true, Threads: func() []uint64 { return listThreads(p.pid) },
 			}, p.pid)
 			p.goOn(t)
 			var readings []reading
@@ -425,14 +434,14 @@ func checkShares(t *testing.T, r *recording, pid int, turns []collection) {
 }
 
 // listThreads returns the threads of a process.
-func listThreads(pid int) (tids []int) {
+func listThreads(pid int) (threads []uint64) {
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid)) // a fixed pattern
 	for _, task := range tasks {
 		if tid, err := strconv.Atoi(filepath.Base(task)); err == nil {
-			tids = append(tids, tid)
+			threads = append(threads, uint64(pid)<<32|uint64(tid))
 		}
 	}
-	return tids
+	return threads
 }
 
 // checkWaits compares how long threads waited for the GIL and held it. Between two turns, a thread sleeps half
