@@ -50,6 +50,7 @@ type Options struct {
 // Recorder samples metrics. The goroutine of Run owns all members but those below mu.
 type Recorder struct {
 	options   Options
+	mountInfo string // the file with the mounts
 	mounts    []mount
 	counters  *rows.Counters
 	processes map[int]*target
@@ -78,7 +79,7 @@ type limitFile struct {
 // New returns a Recorder that samples nothing before Run.
 func New(o Options) *Recorder {
 	return &Recorder{
-		options: o, counters: rows.NewCounters(), processes: make(map[int]*target),
+		options: o, mountInfo: "/proc/self/mountinfo", counters: rows.NewCounters(), processes: make(map[int]*target),
 		limits: make(map[string]*limitFile),
 	}
 }
@@ -100,7 +101,7 @@ func (r *Recorder) Run(stop <-chan struct{}) {
 
 // sampleUntil samples until stop is closed.
 func (r *Recorder) sampleUntil(stop <-chan struct{}) {
-	text, err := readFile("/proc/self/mountinfo")
+	text, err := readFile(r.mountInfo)
 	if err != nil {
 		r.miss(fmt.Sprintf("CPU limits: %v", err))
 	}

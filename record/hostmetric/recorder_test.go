@@ -62,14 +62,19 @@ func (s *rowSink) growth(t *testing.T, pid int, name string) float64 {
 // record starts a recorder. The returned function ends it.
 func record(t *testing.T, pids ...int) (*Recorder, *rowSink, func()) {
 	t.Helper()
+	return recordMounts(t, "/proc/self/mountinfo", pids...)
+}
+
+// recordMounts starts a recorder that finds the mounts in a file.
+func recordMounts(t *testing.T, mountInfo string, pids ...int) (*Recorder, *rowSink, func()) {
+	t.Helper()
 	sink, stop, ended := new(rowSink), make(chan struct{}), make(chan struct{})
-	r := New(Options{Sink: sink, Clock: clock.New(), Processes: func() map[int]int64 {
-		all := make(map[int]int64)
-		for _, pid := range pids {
-			all[pid] = 1
-		}
-		return all
-	}})
+	processes := make(map[int]int64)
+	for _, pid := range pids {
+		processes[pid] = 1
+	}
+	r := New(Options{Sink: sink, Clock: clock.New(), Processes: func() map[int]int64 { return processes }})
+	r.mountInfo = mountInfo
 	go func() {
 		defer close(ended)
 		r.Run(stop)
@@ -232,6 +237,50 @@ func checkThrottleTimes(t *testing.T, all []format.Row) {
 	t.Logf("%d rows, %d changes, %d of them known to %v", len(all), changes, exact, 2*throttleInterval)
 	if changes < 10 || exact < changes/2 {
 		t.Errorf("the times of %d of %d changes are known", exact, changes)
+	}
+}
+
+// TestVersion2 checks metrics of cgroup v2 with files in place of cgroups, and a limit that changes.
+func TestVersion2(t *testing.T) {
+	text, err := readFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := parseMembership(text)
+	if !of.hasV2 {
+		elftest.Skip(t, "no cgroup v2")
+	}
+	root, pid := t.TempDir(), os.Getpid()
+	own := path.Join(root, of.v2)
+	writeTree(t, own, map[string]string{
+		"cpu.max": "150000 100000\n", "cpu.stat": "usage_usec 1\nnr_periods 10\nnr_throttled 3\nthrottled_usec 5000\n",
+		"memory.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=70\nfull total=1\n",
+	})
+	writeTree(t, root, map[string]string{"mountinfo": "41 31 0:38 / " + root + " rw - cgroup2 cgroup2 rw\n"})
+	_, sink, end := recordMounts(t, path.Join(root, "mountinfo"), pid)
+	waitFor(t, func() bool { return len(sink.all(pid, format.HostMemoryPressure)) > 0 })
+	write(t, path.Join(own, "cpu.stat"), "nr_periods 14\nnr_throttled 5\nthrottled_usec 9000\n")
+	waitFor(t, func() bool { return sink.growth(t, pid, format.HostThrottledNs) == 4e6 })
+	write(t, path.Join(own, "cpu.max"), "50000 100000\n")
+	waitFor(t, func() bool {
+		all := sink.all(pid, format.HostCPULimit)
+		return len(all) > 1 && all[0].Value == 1.5 && all[len(all)-1].Value == 0.5 && all[0].Message == of.v2
+	})
+	end()
+	if periods, n := sink.growth(
+		t,
+		pid,
+		format.HostPeriods,
+	), sink.growth(
+		t,
+		pid,
+		format.HostThrottled,
+	); periods != 4 ||
+		n != 2 {
+		t.Errorf("%v periods, %v throttled", periods, n)
+	}
+	if got := sink.all(pid, format.HostMemoryPressure); got[0].Value != 70000 || got[0].Message != of.v2 {
+		t.Errorf("pressure %+v", got)
 	}
 }
 
