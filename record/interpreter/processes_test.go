@@ -166,6 +166,20 @@ func TestForkAndExec(t *testing.T) {
 	}
 }
 
+// TestLateInterpreter checks that an interpreter is found soon after another program has executed it.
+func TestLateInterpreter(t *testing.T) {
+	p := start(t, "sh", "-c", `echo ready; read line; exec "$0" good`, buildFake(t))
+	good := start(t, buildFake(t), "good")
+	r := record(t, Options{Processes: func() map[int]int64 { return processMap(p.pid, good.pid) }}, good.pid)
+	time.Sleep(3 * firstFindInterval) // looks become rare
+	p.goOn(t)
+	begin := time.Now()
+	waitFor(t, func() bool { return r.growth(t, p.pid, 0, format.HostInterpreterReads) > 0 })
+	if took := time.Since(begin); took > 10*time.Second {
+		t.Errorf("the interpreter was found after %v", took)
+	}
+}
+
 // TestOtherPrograms checks processes without an interpreter, and PIDs without a process.
 func TestOtherPrograms(t *testing.T) {
 	command := exec.Command("sleep", "100")

@@ -23,8 +23,9 @@ const (
 	// maxFindInterval, since a look reads all mappings.
 	firstFindInterval = 100 * time.Millisecond
 	maxFindInterval   = 30 * time.Second
-	// endInterval is the time between two looks whether a waiting reader has to end.
-	endInterval = 100 * time.Millisecond
+	// endInterval is the time between two looks whether a waiting reader has to end, or to look for an
+	// interpreter in another program.
+	endInterval = 250 * time.Millisecond
 	// maxFailures is the number of unreadable states in a row after which the interpreter is looked for again.
 	maxFailures = 20
 	// costSample is the part of readings whose CPU time is measured.
@@ -81,26 +82,36 @@ func (r *reader) run() {
 	defer r.process.Close()
 	defer r.waiters.close()
 	for wait := firstFindInterval; r.goOn(); wait = min(2*wait, maxFindInterval) {
+		program := r.program()
 		if r.find() {
 			r.readUntilLost()
 			r.state, wait = nil, firstFindInterval/2
 		}
-		r.sleep(wait)
+		if r.sleep(wait, program) {
+			wait = firstFindInterval / 2
+		}
 	}
 }
 
 // goOn reports whether the process runs and the recording continues.
 func (r *reader) goOn() bool { return !r.ended.Load() && r.process.Alive() }
 
-// sleep waits, unless the reader has to end.
-func (r *reader) sleep(d time.Duration) {
+// program returns the program that the process executes.
+func (r *reader) program() file { return fileOf(r.process.Path("exe")) }
+
+// sleep waits, unless the reader has to end. It returns true early if the process executes another program.
+func (r *reader) sleep(d time.Duration, program file) (isOther bool) {
 	for end := time.Now().Add(d); r.goOn(); {
 		left := time.Until(end)
 		if left <= 0 {
-			return
+			return false
 		}
 		time.Sleep(min(left, endInterval))
+		if r.program() != program {
+			return true
+		}
 	}
+	return false
 }
 
 // find looks for the interpreter.
@@ -128,13 +139,13 @@ func (r *reader) find() bool {
 
 // readUntilLost reads the interpreter until it cannot be read.
 func (r *reader) readUntilLost() {
-	program := fileOf(r.process.Path("exe"))
+	program := r.program()
 	nextCheck := int64(0)
 	for r.failures = 0; !r.ended.Load() && r.failures < maxFailures; {
 		now := clock.ReadNs(unix.CLOCK_MONOTONIC)
 		r.updateThreads()
 		if now >= nextCheck {
-			if !r.process.Alive() || fileOf(r.process.Path("exe")) != program {
+			if !r.process.Alive() || r.program() != program {
 				break // it has ended or executed another program
 			}
 			r.check()
