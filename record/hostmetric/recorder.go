@@ -60,6 +60,8 @@ type Recorder struct {
 	mu      sync.Mutex
 	missing []string
 	cpuNs   int64
+	// isGivenUp says that Run has returned although a file hangs: nothing may be sent.
+	isGivenUp bool
 }
 
 // target is a process.
@@ -95,6 +97,9 @@ func (r *Recorder) Run(stop <-chan struct{}) {
 	select {
 	case <-done:
 	case <-time.After(stopWait):
+		r.mu.Lock()
+		r.isGivenUp = true
+		r.mu.Unlock()
 		r.miss("metrics of the host: a file of /proc or of a cgroup hangs")
 	}
 }
@@ -133,12 +138,12 @@ func (r *Recorder) measure(part func()) {
 	defer runtime.UnlockOSThread()
 	before := clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID)
 	part()
-	if len(r.pending) > 0 {
-		r.options.Sink.SendHost(r.pending)
-		r.pending = nil
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if len(r.pending) > 0 && !r.isGivenUp {
+		r.options.Sink.SendHost(r.pending)
+	}
+	r.pending = nil
 	r.cpuNs += clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID) - before
 }
 

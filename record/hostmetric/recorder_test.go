@@ -284,6 +284,28 @@ func TestVersion2(t *testing.T) {
 	}
 }
 
+// TestHang checks that a file which hangs does not stop the end, and that nothing is sent after it.
+func TestHang(t *testing.T) {
+	fifo := path.Join(t.TempDir(), "mountinfo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, sink, end := recordMounts(t, fifo, os.Getpid())
+	begin := time.Now()
+	end()
+	if took := time.Since(begin); took > 10*time.Second || len(r.Missing()) != 1 {
+		t.Errorf("the end took %v, %v", took, r.Missing())
+	}
+	before := r.Cost()
+	write(t, fifo, "") // the file ends
+	waitFor(t, func() bool { return r.Cost() > before })
+	sink.mu.Lock()
+	defer sink.mu.Unlock()
+	if len(sink.rows) > 0 {
+		t.Errorf("%d rows after the end", len(sink.rows))
+	}
+}
+
 // TestProcess checks bytes and pressure of a process without a limit.
 func TestProcess(t *testing.T) {
 	r, sink, end := record(t, os.Getpid())
