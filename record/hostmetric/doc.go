@@ -9,5 +9,6 @@
 // times a second, so that it is known when the limit stopped its threads. Values are those of the kernel:
 // exact, but known only at the time of a reading. The kernel adds the time of a stop at its end.
 //
-// A second with one process costs 0.1 to 0.2 ms, a second with a limit 0.5 to 1 ms (2026-11-23).
+// A second costs 0.2 to 0.3 ms of CPU time with one process, and 1.5 to 2 ms if it has a limit (2026-11-23, a busy
+// virtual machine with two cores).
 package hostmetric
