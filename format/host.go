@@ -67,7 +67,8 @@ const (
 // Names of rows of kind gc.
 const (
 	// SourceSampled is the message of pauses that are seen by reading the interpreter's state again and
-	// again. Value is then the time between two readings in ns: both ends of the pause are uncertain by it.
+	// again. Value is then the time between two readings in ns: both ends of the pause are uncertain by it. Flags
+	// has FlagOpen if the pause had not ended.
 	SourceSampled = "sampled"
 )
 
@@ -92,11 +93,12 @@ const (
 	HostReadBytes        = "read_bytes"       // read from disks
 	HostWriteBytes       = "write_bytes"
 	// Of the cgroups of a process: Tid is 0, Message is the path of the cgroup that has the limit.
-	HostCPULimit       = "cgroup_cpu_limit_cores" // a value, not a counter
-	HostPeriods        = "cgroup_periods"         // periods of the limit in which a thread was runnable
-	HostThrottled      = "cgroup_throttled_periods"
-	HostThrottledNs    = "cgroup_throttled_nanoseconds"
-	HostMemoryPressure = "cgroup_memory_pressure_nanoseconds" // some thread waited for memory
+	HostCPULimit    = "cgroup_cpu_limit_cores" // a value, not a counter
+	HostPeriods     = "cgroup_periods"         // periods of the limit in which a thread was runnable
+	HostThrottled   = "cgroup_throttled_periods"
+	HostThrottledNs = "cgroup_throttled_nanoseconds"
+	// HostMemoryPressure is the time in which some thread of the process's cgroup v2 waited for memory.
+	HostMemoryPressure = "cgroup_memory_pressure_nanoseconds"
 	// Of the machine: Pid and Tid are 0.
 	HostMachineCPUPressure    = "cpu_pressure_nanoseconds"    // some thread waited for a processor
 	HostMachineIOPressure     = "io_pressure_nanoseconds"     // some thread waited for a disk
