@@ -196,7 +196,7 @@ var mayImport = map[string][]string{
 
 	"analyze/units":          {},
 	"analyze/stats":          {"analyze/units"},
-	"analyze/catalog":        {"analyze/units"},
+	"analyze/catalog":        {"format", "analyze/units"},
 	"analyze/query":          {"format", "symbolize", "analyze/units"},
 	"analyze/model/addrmap":  {},
 	"analyze/model/origin":   {},
@@ -396,6 +396,7 @@ var mayImport = map[string][]string{
 		"record/progress",
 		"record/ps",
 		"symbolize",
+		"analyze/catalog",
 		"analyze/units",
 		"cmd/gpurec/analyze",
 		"cmd/gpurec/command",

@@ -30,7 +30,7 @@ func (r *rounds) missedThread(s *snapshot.Snapshot) Thread {
 // thread returns the thread of a stack.
 func (r *rounds) thread(c *candidate) Thread {
 	t := newThread(c.snapshot, r.pid)
-	t.Rounds = c.rounds
+	t.Rounds, t.memory = c.rounds, c.memory
 	t.Frames = r.looker.nameKernelFrames(c.snapshot)
 	t.SystemCall = findSystemCall(t.Frames)
 	t.CUDACall = findCUDACall(c.native)

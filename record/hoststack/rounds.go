@@ -48,6 +48,7 @@ type rounds struct {
 	found     map[uint32]*candidate
 	notes     []string
 	version   string // of Python
+	gilHolder uint32 // thread that holds the GIL, in the namespace of the process; 0: unknown
 }
 
 // candidate is the stack of a thread. It is not changed after it is in found.
@@ -63,6 +64,7 @@ type candidate struct {
 	pythonErr error
 	isMoving  bool // the Python frames are not of the moment of the native ones
 	rounds    int
+	memory    waitMemory
 }
 
 // states reads the states of the threads that are not done.
@@ -194,8 +196,17 @@ func (r *rounds) unwind(s *snapshot.Snapshot) *candidate {
 		c.isPython = true
 		c.python, c.pythonErr = r.readPythonFrames(t, s)
 	}
+	c.memory = r.readWaitMemory(s)
 	s.Stack, s.Python = nil, nil
 	return c
+}
+
+// readWaitMemory reads what the system call of a thread refers to.
+func (r *rounds) readWaitMemory(s *snapshot.Snapshot) waitMemory {
+	m := r.target.space.memory
+	m.setSnapshot(s)
+	defer m.setSnapshot(nil)
+	return readWaitMemory(m, s)
 }
 
 // unwindNative adds the native frames. Memory of a thread that runs changes at once, so only its
@@ -293,6 +304,7 @@ func (r *rounds) finish() {
 		r.look.Threads = append(r.look.Threads, r.thread(c))
 	}
 	sortThreads(r.look.Threads, r.pid)
+	r.findWaits(r.look.Threads)
 	if len(r.first) >= maxThreads {
 		r.look.Notes = append(r.look.Notes, fmt.Sprintf("only %d threads are shown", maxThreads))
 	}

@@ -27,6 +27,8 @@ type Thread struct {
 	SystemCall string
 	// CUDACall is the function of libcuda in which the thread is, "" if none is on its stack.
 	CUDACall string
+	// Wait says why the thread waits. Owners and targets are best effort: they were read after the stack.
+	Wait format.WaitFact
 	// Frames are the frames, innermost first. Their Type is kernel, native, jit or python.
 	Frames []format.Frame
 	Status string
@@ -34,6 +36,9 @@ type Thread struct {
 	Reason string
 	// Rounds is the number of tries that the stack needed.
 	Rounds int
+
+	arguments [6]uint64 // of the system call
+	memory    waitMemory
 }
 
 // Values of Thread.Status.
@@ -76,6 +81,7 @@ func newThread(s *snapshot.Snapshot, pid int) Thread {
 	if t.State == snapshot.StateRunning {
 		t.OffNs = 0
 	}
+	_, t.arguments, _ = s.Call()
 	// The kernel gives numbers of the first PID namespace. The caller may be in another one.
 	if int(s.Tgid) != pid {
 		t.Tid = t.NamespaceTid
