@@ -11,7 +11,11 @@ import (
 // layout has the offsets of members in structures of an interpreter, in bytes.
 type layout struct {
 	// _PyRuntimeState, PyInterpreterState
-	interpreters, nextInterpreter, threads uint64
+	interpreters, mainInterpreter, nextInterpreter, threads uint64
+	// gil is the offset of the GIL in _PyRuntimeState, else of its address in PyInterpreterState. gc is the
+	// offset of _gc_runtime_state in PyInterpreterState, 0 if it is unknown.
+	isGILInRuntime bool
+	gil, gc        uint64
 	// PyThreadState
 	nextThread, interpreter, threadID, nativeID, frame uint64
 	// _PyCFrame, before 3.13
@@ -33,7 +37,8 @@ const ownerShim = 3
 // layouts are the offsets of versions that do not publish them.
 var layouts = map[version]layout{
 	{3, 11}: {
-		interpreters: 40, nextInterpreter: 0, threads: 16,
+		interpreters: 40, mainInterpreter: 48, nextInterpreter: 0, threads: 16,
+		isGILInRuntime: true, gil: 360, gc: 648,
 		nextThread: 8, interpreter: 16, threadID: 152, nativeID: 160, frame: 56,
 		hasCFrame: true, cframeFrame: 8,
 		previous: 48, executable: 32, instruction: 56, owner: 69, isEntry: 68,
@@ -41,7 +46,8 @@ var layouts = map[version]layout{
 		asciiBytes: 48, bytesData: 32,
 	},
 	{3, 12}: {
-		interpreters: 40, nextInterpreter: 0, threads: 72,
+		interpreters: 40, mainInterpreter: 48, nextInterpreter: 0, threads: 72,
+		gil: 384, gc: 112,
 		nextThread: 8, interpreter: 16, threadID: 136, nativeID: 144, frame: 56,
 		hasCFrame: true, cframeFrame: 0,
 		previous: 8, executable: 0, instruction: 56, owner: 70,
@@ -64,6 +70,11 @@ const (
 	offsetsInterpreters = 5
 	offsetsNext         = 8
 	offsetsThreads      = 9
+	offsetsGC           = 10
+	offsetsGIL          = 14
+	offsetsGILStruct    = 15
+	offsetsGILLocked    = 17
+	offsetsGILHolder    = 18
 	offsetsNextThread   = 21
 	offsetsInterpreter  = 22
 	offsetsFrame        = 23
@@ -78,7 +89,8 @@ const (
 	offsetsLineTable    = 38
 	offsetsFirstLine    = 39
 	offsetsCode         = 43
-	offsetsWords        = 44
+	offsetsCollecting   = 72
+	offsetsWords        = 73
 )
 
 // maxOffset bounds published offsets: an interpreter state has less than 1 MiB.
@@ -107,7 +119,9 @@ func readLayout(m Memory, runtime uint64, v version) (layout, error) {
 		return layout{}, errors.New("free-threaded builds are not supported")
 	}
 	l := layout{
-		interpreters: word(offsetsInterpreters), nextInterpreter: word(offsetsNext), threads: word(offsetsThreads),
+		interpreters: word(offsetsInterpreters), mainInterpreter: word(offsetsInterpreters) + 8,
+		nextInterpreter: word(offsetsNext), threads: word(offsetsThreads),
+		gil: word(offsetsGIL), gc: word(offsetsGC),
 		nextThread: word(offsetsNextThread), interpreter: word(offsetsInterpreter),
 		threadID: word(offsetsThreadID), nativeID: word(offsetsNativeID), frame: word(offsetsFrame),
 		previous: word(offsetsPrevious), executable: word(offsetsExecutable),
@@ -117,7 +131,7 @@ func readLayout(m Memory, runtime uint64, v version) (layout, error) {
 		asciiBytes: 40, bytesData: 32,
 	}
 	for _, offset := range []uint64{
-		l.interpreters, l.nextInterpreter, l.threads, l.nextThread, l.interpreter, l.threadID, l.nativeID, l.frame,
+		l.interpreters, l.gil, l.gc, l.nextInterpreter, l.threads, l.nextThread, l.interpreter, l.threadID, l.nativeID, l.frame,
 		l.filename, l.qualname, l.lineTable, l.firstLine, l.code,
 	} {
 		if offset >= maxOffset {
@@ -128,6 +142,14 @@ func readLayout(m Memory, runtime uint64, v version) (layout, error) {
 		if offset > frameBytes-8 {
 			return layout{}, errLayout
 		}
+	}
+	// Structures that these words do not describe completely are those of 3.11, or unknown.
+	gil := word(offsetsGILStruct)
+	if word(offsetsGILHolder)-gil != gilHolder || word(offsetsGILLocked)-gil != gilLocked {
+		l.gil = 0
+	}
+	if word(offsetsCollecting) != gcCollecting {
+		l.gc = 0
 	}
 	return l, nil
 }
