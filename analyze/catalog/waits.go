@@ -6,7 +6,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// waitTexts are what threads wait for, by reason.
+// waitTexts describe waits by reason.
 var waitTexts = map[string]string{
 	format.ReasonSleep:      "the program sleeps",
 	format.ReasonGIL:        "waits for the GIL",

@@ -11,15 +11,15 @@ import (
 
 func TestLinksOfDescriptors(t *testing.T) {
 	for link, want := range map[string][2]string{
-		"pipe:[123]":                {format.ReasonPipe, "pipe"},
-		"anon_inode:[eventfd]":      {format.ReasonPipe, "eventfd"},
-		"anon_inode:[timerfd]":      {format.ReasonSleep, "timerfd"},
-		"anon_inode:[pidfd]":        {format.ReasonChild, "pidfd"},
-		"anon_inode:[eventpoll]":    {format.ReasonPoll, "eventpoll"},
-		"anon_inode:inotify":        {format.ReasonPipe, "inotify"},
-		"/data/a b.bin":             {format.ReasonFile, "/data/a b.bin"},
-		"/tmp/gone.bin (deleted)":   {format.ReasonFile, "/tmp/gone.bin (deleted)"},
-		"":                          {format.ReasonFile, ""},
+		"pipe:[123]":                 {format.ReasonPipe, "pipe"},
+		"anon_inode:[eventfd]":       {format.ReasonPipe, "eventfd"},
+		"anon_inode:[timerfd]":       {format.ReasonSleep, "timerfd"},
+		"anon_inode:[pidfd]":         {format.ReasonChild, "pidfd"},
+		"anon_inode:[eventpoll]":     {format.ReasonPoll, "eventpoll"},
+		"anon_inode:inotify":         {format.ReasonPipe, "inotify"},
+		"/data/a b.bin":              {format.ReasonFile, "/data/a b.bin"},
+		"/tmp/gone.bin (deleted)":    {format.ReasonFile, "/tmp/gone.bin (deleted)"},
+		"":                           {format.ReasonFile, ""},
 		"/mnt/\x1b[31mhostile\nname": {format.ReasonFile, "/mnt/\x1b[31mhostile\nname"},
 	} {
 		if reason, target := describeLink(link); reason != want[0] || target != want[1] {

@@ -33,7 +33,7 @@ func (r *rounds) findWaits(threads []Thread) {
 		case format.ReasonImportLock:
 			setOwner(&t.Wait, r.pid, findImporter(threads, all, i))
 		case format.ReasonGIL:
-			setOwner(&t.Wait, r.pid, findThread(threads, r.gilHolder))
+			setOwner(&t.Wait, r.pid, findThread(threads, w.memory.gilHolder))
 		case format.ReasonStopped:
 			r.setTracer(&t.Wait, t)
 		case format.ReasonChild:

@@ -40,6 +40,7 @@ type rounds struct {
 	first, before map[uint32]*snapshot.Snapshot // by tid: at the start of the look, and of the round
 	interpreter   *cpython.Interpreter
 	python        *pythonThreads
+	gils          []cpython.GIL
 	round         int
 
 	mu        sync.Mutex
@@ -48,7 +49,6 @@ type rounds struct {
 	found     map[uint32]*candidate
 	notes     []string
 	version   string // of Python
-	gilHolder uint32 // thread that holds the GIL, in the namespace of the process; 0: unknown
 }
 
 // candidate is the stack of a thread. It is not changed after it is in found.
@@ -170,7 +170,7 @@ func (r *rounds) take(ctx context.Context) (left int, err error) {
 
 // readPythonThreads reads the list of Python threads again. It changes when threads start.
 func (r *rounds) readPythonThreads() {
-	r.python = nil
+	r.python, r.gils = nil, nil
 	if r.interpreter == nil {
 		return
 	}
@@ -182,6 +182,7 @@ func (r *rounds) readPythonThreads() {
 		return
 	}
 	r.python = threads
+	r.gils, _ = r.interpreter.GILs() // without them, a wait for the GIL is one for a condition
 }
 
 // unwind unwinds the stack of a snapshot.
@@ -206,7 +207,15 @@ func (r *rounds) readWaitMemory(s *snapshot.Snapshot) waitMemory {
 	m := r.target.space.memory
 	m.setSnapshot(s)
 	defer m.setSnapshot(nil)
-	return readWaitMemory(m, s)
+	w := readWaitMemory(m, s)
+	if _, arguments, ok := s.Call(); ok {
+		for _, gil := range r.gils {
+			if w.isFutex && gil.Contains(arguments[0]) {
+				w.isGIL, w.gilHolder = true, uint32(gil.Holder.NativeID)
+			}
+		}
+	}
+	return w
 }
 
 // unwindNative adds the native frames. Memory of a thread that runs changes at once, so only its

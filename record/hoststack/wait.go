@@ -11,7 +11,7 @@ import (
 	"github.com/gpurec/gpurec/record/hoststack/snapshot"
 )
 
-// waiting is what one look knows of a thread and its wait. It is not changed after the look.
+// waiting has the facts of one look on a thread and its wait. It is not changed after the look.
 type waiting struct {
 	state     string // one of the snapshot.State names
 	inIOWait  bool
@@ -35,7 +35,7 @@ func newWaiting(t *Thread) waiting {
 	return w
 }
 
-// findReason returns why a thread waits, as far as its own stack and registers tell. Locks with an owner,
+// findReason returns why a thread waits, from its own stack and registers alone. Locks with an owner,
 // descriptors and children need more: see rounds.findWaits.
 func (w *waiting) findReason() string {
 	switch w.state {
@@ -71,45 +71,45 @@ func (w *waiting) findReason() string {
 // callReasons are the reasons of waits in system calls without a descriptor. Calls with one are in
 // descriptorArgument.
 var callReasons = map[string]string{
-	"nanosleep":           format.ReasonSleep,
-	"clock_nanosleep":     format.ReasonSleep,
-	"futex":               format.ReasonCondition,
-	"futex_wait":          format.ReasonCondition,
-	"futex_waitv":         format.ReasonCondition,
-	"semop":               format.ReasonCondition,
-	"semtimedop":          format.ReasonCondition,
-	"msgrcv":              format.ReasonCondition,
-	"poll":                format.ReasonPoll,
-	"ppoll":               format.ReasonPoll,
-	"select":              format.ReasonPoll,
-	"pselect6":            format.ReasonPoll,
-	"epoll_wait":          format.ReasonPoll,
-	"epoll_pwait":         format.ReasonPoll,
-	"epoll_pwait2":        format.ReasonPoll,
-	"wait4":               format.ReasonChild,
-	"waitid":              format.ReasonChild,
-	"vfork":               format.ReasonChild,
-	"io_getevents":        format.ReasonFile,
-	"open":                format.ReasonFile,
-	"openat":              format.ReasonFile,
-	"openat2":             format.ReasonFile,
-	"stat":                format.ReasonFile,
-	"lstat":               format.ReasonFile,
-	"newstat":             format.ReasonFile,
-	"newlstat":            format.ReasonFile,
-	"newfstatat":          format.ReasonFile,
-	"statx":               format.ReasonFile,
-	"access":              format.ReasonFile,
-	"faccessat":           format.ReasonFile,
-	"faccessat2":          format.ReasonFile,
-	"readlink":            format.ReasonFile,
-	"readlinkat":          format.ReasonFile,
-	"unlink":              format.ReasonFile,
-	"unlinkat":            format.ReasonFile,
-	"mkdir":               format.ReasonFile,
-	"rename":              format.ReasonFile,
-	"renameat2":           format.ReasonFile,
-	"sync":                format.ReasonFile,
+	"nanosleep":       format.ReasonSleep,
+	"clock_nanosleep": format.ReasonSleep,
+	"futex":           format.ReasonCondition,
+	"futex_wait":      format.ReasonCondition,
+	"futex_waitv":     format.ReasonCondition,
+	"semop":           format.ReasonCondition,
+	"semtimedop":      format.ReasonCondition,
+	"msgrcv":          format.ReasonCondition,
+	"poll":            format.ReasonPoll,
+	"ppoll":           format.ReasonPoll,
+	"select":          format.ReasonPoll,
+	"pselect6":        format.ReasonPoll,
+	"epoll_wait":      format.ReasonPoll,
+	"epoll_pwait":     format.ReasonPoll,
+	"epoll_pwait2":    format.ReasonPoll,
+	"wait4":           format.ReasonChild,
+	"waitid":          format.ReasonChild,
+	"vfork":           format.ReasonChild,
+	"io_getevents":    format.ReasonFile,
+	"open":            format.ReasonFile,
+	"openat":          format.ReasonFile,
+	"openat2":         format.ReasonFile,
+	"stat":            format.ReasonFile,
+	"lstat":           format.ReasonFile,
+	"newstat":         format.ReasonFile,
+	"newlstat":        format.ReasonFile,
+	"newfstatat":      format.ReasonFile,
+	"statx":           format.ReasonFile,
+	"access":          format.ReasonFile,
+	"faccessat":       format.ReasonFile,
+	"faccessat2":      format.ReasonFile,
+	"readlink":        format.ReasonFile,
+	"readlinkat":      format.ReasonFile,
+	"unlink":          format.ReasonFile,
+	"unlinkat":        format.ReasonFile,
+	"mkdir":           format.ReasonFile,
+	"rename":          format.ReasonFile,
+	"renameat2":       format.ReasonFile,
+	"sync":            format.ReasonFile,
 }
 
 // restarts are kernel functions of waits that the kernel continues after a signal, in the system call

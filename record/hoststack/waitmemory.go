@@ -12,10 +12,14 @@ import (
 	"github.com/gpurec/gpurec/record/hoststack/snapshot"
 )
 
-// waitMemory is what the memory of a process says about a thread's system call. It is read together
+// waitMemory has the memory of a process to which a thread's system call refers. It is read together
 // with the stack.
 type waitMemory struct {
-	isGIL bool // the futex belongs to the GIL of the interpreter
+	// isGIL says that the futex belongs to a GIL of the interpreter. gilHolder is the thread that held it, in
+	// the namespace of the process; 0: unknown.
+	isGIL     bool
+	gilHolder uint32
+	isFutex   bool // the system call waits for a futex
 	// mutexOwner is the owner if the futex is in a mutex of the GNU C library: a thread ID in the
 	// namespace of the process, or any number if it is in none.
 	mutexOwner uint32
@@ -47,6 +51,7 @@ func readWaitMemory(m *memory, s *snapshot.Snapshot) waitMemory {
 	}
 	switch number {
 	case unix.SYS_FUTEX, unix.SYS_RESTART_SYSCALL:
+		w.isFutex = true
 		w.mutexOwner = readMutexOwner(m, arguments[0], arguments[1]&futexCommand)
 	case sysPoll, unix.SYS_PPOLL:
 		w.descriptors, w.isRead = readPolled(m, arguments[0], arguments[1])
