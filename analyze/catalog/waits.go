@@ -65,4 +65,6 @@ func DescribeWait(w *format.WaitFact, ownerAt string) string {
 }
 
 // describeOwner returns the ID and the name of the thread that holds a lock.
-func describeOwner(w *format.WaitFact) string { return fmt.Sprintf("thread %d %q", w.OwnerTid, w.Owner) }
+func describeOwner(w *format.WaitFact) string {
+	return fmt.Sprintf("thread %d %q", w.OwnerTid, w.Owner)
+}

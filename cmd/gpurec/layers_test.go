@@ -55,6 +55,7 @@ var mayImport = map[string][]string{
 		"record/sampling",
 		"record/rowwriter",
 		"record/target",
+		"record/threadstate",
 		"record/hold",
 		"record/xid",
 		"record/nvml",
@@ -178,6 +179,7 @@ var mayImport = map[string][]string{
 		"record/unwind/remote",
 		"golang.org/x/sys",
 	},
+	"record/threadstate": {"format", "record/clock", "record/hoststack", "record/process"},
 	"record/hoststack/snapshot": {
 		"bpf", "record/host", "record/privilege", "github.com/cilium/ebpf", "golang.org/x/sys",
 	},

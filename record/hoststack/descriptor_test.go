@@ -30,7 +30,9 @@ func TestLinksOfDescriptors(t *testing.T) {
 
 func TestSocketTables(t *testing.T) {
 	sockets := make(map[string]socket)
-	addInetSockets(sockets, `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+	addInetSockets(
+		sockets,
+		`  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 11 1 0 100 0 0 10 0
    1: 0100007F:C350 0200000A:01BB 01 00000000:00000000 00:00000000 00000000     0        0 12 1 0
    2: 0000000000000000FFFF00000100007F:1F90 0000000000000000FFFF00000300000A:0050 01 0:0 0:0 0 0 0 13
@@ -39,7 +41,8 @@ func TestSocketTables(t *testing.T) {
    5: 0100007F:0050 0200000A 01 0:0 0:0 0 0 0 16
    6: 01:0050 0200000A0200000A:01BB 01 0:0 0:0 0 0 0 17
    7:
-`)
+`,
+	)
 	addUnixSockets(sockets, `Num       RefCount Protocol Flags    Type St Inode Path
 0000000000000000: 00000002 00000000 00010000 0001 01 21 /run/store.sock
 0000000000000000: 00000003 00000000 00000000 0001 03 22

@@ -118,20 +118,40 @@ var waitsTruth = map[string]struct {
 	call, state, reason string
 	frames              []string
 }{
-	"waits":     {"pause", snapshot.StateSleeping, "", []string{"main", "_start"}},
-	"sleep":     {"clock_nanosleep", snapshot.StateSleeping, format.ReasonSleep, append(slices.Repeat([]string{"middle"}, 21), "sleeper")},
-	"mutex":     {"futex", snapshot.StateSleeping, format.ReasonLock, []string{"locker"}},
-	"condition": {"futex", snapshot.StateSleeping, format.ReasonCondition, []string{"wait_for_condition", "conditioner"}},
+	"waits": {"pause", snapshot.StateSleeping, "", []string{"main", "_start"}},
+	"sleep": {
+		"clock_nanosleep",
+		snapshot.StateSleeping,
+		format.ReasonSleep,
+		append(slices.Repeat([]string{"middle"}, 21), "sleeper"),
+	},
+	"mutex": {"futex", snapshot.StateSleeping, format.ReasonLock, []string{"locker"}},
+	"condition": {
+		"futex",
+		snapshot.StateSleeping,
+		format.ReasonCondition,
+		[]string{"wait_for_condition", "conditioner"},
+	},
 	"read":      {"read", snapshot.StateSleeping, format.ReasonPipe, []string{"reader"}},
 	"poll":      {"poll", snapshot.StateSleeping, format.ReasonPipe, []string{"poller"}},
 	"epoll":     {"epoll_wait", snapshot.StateSleeping, format.ReasonPipe, []string{"wait_for_events", "epoller"}},
 	"semaphore": {"futex", snapshot.StateSleeping, format.ReasonCondition, []string{"wait_for_semaphore", "poster"}},
 	"qsort":     {"clock_nanosleep", snapshot.StateSleeping, format.ReasonSleep, []string{"compare", "sorter"}},
-	"signal":    {"clock_nanosleep", snapshot.StateSleeping, format.ReasonSleep, []string{"handler", "wait_in_handler", "signaled"}},
-	"bigframe":  {"clock_nanosleep", snapshot.StateSleeping, format.ReasonSleep, []string{"wait_in_big_frame", "big"}},
-	"alloca":    {"clock_nanosleep", snapshot.StateSleeping, format.ReasonSleep, []string{"wait_behind_alloca", "allocator"}},
-	"vfork":     {"vfork", snapshot.StateUninterruptible, format.ReasonChild, []string{"wait_for_vfork", "forker"}},
-	"spin":      {"", snapshot.StateRunning, "", []string{"spin", "spinner"}},
+	"signal": {
+		"clock_nanosleep",
+		snapshot.StateSleeping,
+		format.ReasonSleep,
+		[]string{"handler", "wait_in_handler", "signaled"},
+	},
+	"bigframe": {"clock_nanosleep", snapshot.StateSleeping, format.ReasonSleep, []string{"wait_in_big_frame", "big"}},
+	"alloca": {
+		"clock_nanosleep",
+		snapshot.StateSleeping,
+		format.ReasonSleep,
+		[]string{"wait_behind_alloca", "allocator"},
+	},
+	"vfork": {"vfork", snapshot.StateUninterruptible, format.ReasonChild, []string{"wait_for_vfork", "forker"}},
+	"spin":  {"", snapshot.StateRunning, "", []string{"spin", "spinner"}},
 }
 
 // ownFunctions returns the functions of the test program on a stack, without leaf_sleep.

@@ -104,7 +104,10 @@ func TestMutexWaits(t *testing.T) {
 }
 
 func TestTheImporterIsTheOnlyOne(t *testing.T) {
-	waiter := Thread{Tid: 1, Frames: stackOf("python _ModuleLock.acquire "+importlib, "python _find_and_load "+importlib)}
+	waiter := Thread{
+		Tid:    1,
+		Frames: stackOf("python _ModuleLock.acquire "+importlib, "python _find_and_load "+importlib),
+	}
 	importer := Thread{Tid: 2, Frames: stackOf("python <module> slow.py", "python _find_and_load "+importlib)}
 	other := Thread{Tid: 3, Frames: stackOf("python work train.py")}
 	find := func(threads ...Thread) int {
