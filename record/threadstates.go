@@ -63,10 +63,26 @@ func (s *Session) readProcessHits() map[int]uint64 {
 }
 
 // recordLastThreadStates looks at all processes, while the probes are in place: the kernel's list of return
-// probes then gives the true return addresses. It takes at most two seconds.
+// probes then gives the true return addresses. It takes at most two seconds, and follows processes
+// meanwhile.
 func (s *Session) recordLastThreadStates() {
-	if s.threadStates != nil {
+	if s.threadStates == nil {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
 		s.threadStates.LookAtEnd()
+	}()
+	for {
+		select {
+		case <-done:
+			return
+		case e := <-s.pipeline.processEvents:
+			s.onProcessEvent(e)
+		case r := <-s.holds.requests():
+			s.onHold(r)
+		}
 	}
 }
 
