@@ -302,6 +302,14 @@ var mayImport = map[string][]string{
 		"analyze/stats",
 		"analyze/units",
 	},
+	"analyze/model/threadstate": {
+		"format",
+		"symbolize",
+		"analyze/model/stack",
+		"analyze/model/timeline",
+		"analyze/catalog",
+		"analyze/units",
+	},
 	"analyze/model/metric": {
 		"format",
 		"analyze/model/timeline",
@@ -449,6 +457,7 @@ var belowReports = []string{
 	"analyze/model/idle",
 	"analyze/model/steps",
 	"analyze/model/state",
+	"analyze/model/threadstate",
 	"analyze/query",
 	"analyze/stats",
 	"analyze/catalog",

@@ -179,7 +179,7 @@ func describeThread(t *hoststack.Thread, look *hoststack.Look) string {
 	if t.SystemCall != "" && t.State != hoststack.StateRunning && t.State != hoststack.StateRunnable {
 		text += " in " + t.SystemCall
 	}
-	if why := catalog.DescribeWait(&t.Wait, findOwnerLine(look, t)); why != "" {
+	if why := catalog.DescribeWait(&t.Wait, findOwnerLine(look, t)); why != "" && t.Wait.Reason != format.ReasonSleep {
 		text += ": " + why
 	}
 	if t.InIOWait && t.Wait.Reason != format.ReasonFile && t.Wait.Reason != format.ReasonPageFault {
