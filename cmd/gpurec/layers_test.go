@@ -407,6 +407,7 @@ var mayImport = map[string][]string{
 		"record/ps",
 		"symbolize",
 		"analyze/catalog",
+		"analyze/model/threadstate",
 		"analyze/units",
 		"cmd/gpurec/analyze",
 		"cmd/gpurec/command",

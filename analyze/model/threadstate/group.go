@@ -2,6 +2,7 @@ package threadstate
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -9,7 +10,33 @@ import (
 type Member struct {
 	Look   *Look
 	Thread *Thread
-	Rank   int64 // in the job; math.MaxInt64: unknown
+	Job    string
+	Rank   int64 // in the job; UnknownRank: unknown
+	// UsesCUDA says that the process made CUDA calls before.
+	UsesCUDA bool
+}
+
+// UnknownRank is the Rank of processes without a known rank.
+const UnknownRank = math.MaxInt64
+
+// DropHelpers leaves out processes that a rank started for itself, such as loaders of data: they inherit
+// the rank. Of the processes of a rank, those that use CUDA stay, or else the first.
+func DropHelpers(members []Member) []Member {
+	type key struct {
+		job  string
+		rank int64
+	}
+	usesCUDA := func(m Member) bool { return m.UsesCUDA || m.Thread.Wait.CUDACall != "" }
+	best := make(map[key]Member)
+	for _, m := range members {
+		k := key{m.Job, m.Rank}
+		if old, known := best[k]; !known || usesCUDA(m) && !usesCUDA(old) {
+			best[k] = m
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(members), func(m Member) bool {
+		return m.Rank != UnknownRank && best[key{m.Job, m.Rank}].Look != m.Look && !usesCUDA(m)
+	})
 }
 
 // Group is a set of processes whose threads have equal stacks.

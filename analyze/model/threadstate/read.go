@@ -60,7 +60,13 @@ func (r *reader) readGroup(g *format.Group, untilNs int64) {
 			continue
 		}
 		r.threads++
-		th := Thread{Pid: pids[i], Tid: tids[i], State: names.At(i), OffNs: min(max(0, off[i]), max(0, at)), Stack: stacks[i]}
+		th := Thread{
+			Pid:   pids[i],
+			Tid:   tids[i],
+			State: names.At(i),
+			OffNs: min(max(0, off[i]), max(0, at)),
+			Stack: stacks[i],
+		}
 		// A message that is not as expected leaves the fact empty.
 		_ = json.Unmarshal([]byte(messages.At(i)), &th.Wait)
 		th.Name, th.Frames = th.Wait.Thread, r.framesOf(stacks[i])

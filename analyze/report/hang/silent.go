@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/threadstate"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
@@ -39,11 +40,17 @@ func (s *Scan) pidLabels(pids []int32) string {
 }
 
 // silentResult returns the result and the advice for a recording in which no process made a call.
-func (s *Scan) silentResult(silent []int32, polls *pollCounts) (result, advice string) {
+func (s *Scan) silentResult(
+	silent []int32, polls *pollCounts, groups []threadstate.Group,
+) (result, advice string) {
 	if len(silent) == 0 {
 		return "no call was recorded, and all recorded processes ended", ""
 	}
-	who, pid := "process "+s.T.PidLabel(silent[0]), silent[0]
+	pid := silent[0]
+	if len(groups) > 0 {
+		pid = groups[0].Members[0].Look.Pid
+	}
+	who := "process " + s.T.PidLabel(pid)
 	if n := len(silent); n > 1 {
 		who = fmt.Sprintf("%d processes, such as %s,", n, s.T.PidLabel(pid))
 	}

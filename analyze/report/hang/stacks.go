@@ -104,37 +104,13 @@ func (s *Scan) groupProcesses(verdicts []ProcessVerdict, silent []int32) []threa
 	var members []threadstate.Member
 	for _, pid := range slices.Sorted(maps.Keys(preferred)) {
 		if look, t := s.mainThread(pid, preferred[pid]); t != nil {
-			members = append(members, threadstate.Member{Look: look, Thread: t, Rank: s.T.Facts.RankSortKey(pid)})
+			members = append(members, threadstate.Member{
+				Look: look, Thread: t, Rank: s.T.Facts.RankSortKey(pid), Job: s.T.Facts.Processes[pid].Identity.Job,
+				UsesCUDA: s.Processes[pid] != nil,
+			})
 		}
 	}
-	return threadstate.GroupMembers(s.withoutHelpers(members))
-}
-
-// withoutHelpers leaves out processes that a rank started for itself, such as loaders of data: they
-// inherit the rank. Of the processes of a rank, those that use CUDA stay, or else the first.
-func (s *Scan) withoutHelpers(members []threadstate.Member) []threadstate.Member {
-	type key struct {
-		job  string
-		rank int32
-	}
-	usesCUDA := func(m threadstate.Member) bool {
-		return s.Processes[m.Look.Pid] != nil || m.Thread.Wait.CUDACall != ""
-	}
-	best := make(map[key]threadstate.Member)
-	keyOf := func(m threadstate.Member) (key, bool) {
-		rank, ok := s.T.Facts.RankOfProcess(m.Look.Pid)
-		return key{s.T.Facts.Processes[m.Look.Pid].Identity.Job, rank}, ok
-	}
-	for _, m := range members {
-		k, ok := keyOf(m)
-		if old, known := best[k]; ok && (!known || usesCUDA(m) && !usesCUDA(old)) {
-			best[k] = m
-		}
-	}
-	return slices.DeleteFunc(members, func(m threadstate.Member) bool {
-		k, ok := keyOf(m)
-		return ok && best[k].Look != m.Look && !usesCUDA(m)
-	})
+	return threadstate.GroupMembers(threadstate.DropHelpers(members))
 }
 
 // outlierText returns a sentence on the first processes that do something else than the largest group, ""

@@ -28,7 +28,9 @@ var factColumns = []report.Column{
 			"absent without GPU times",
 	},
 	{
-		Key: "look_at", Title: "look at", Unit: report.UnitText,
+		Key:   "look_at",
+		Title: "look at",
+		Unit:  report.UnitText,
 		About: "process that differs from the others of its group, and the difference: in its calls, or in the stack of " +
 			"its thread",
 	},
@@ -78,7 +80,7 @@ var totalColumns = []report.Column{
 func (s *Scan) computeFacts(
 	verdicts []ProcessVerdict, silent []int32, polls *pollCounts, groups []threadstate.Group,
 ) []report.Fact {
-	result, advice := s.silentResult(silent, polls)
+	result, advice := s.silentResult(silent, polls, groups)
 	var stuck any
 	if len(verdicts) > 0 {
 		result, advice = s.resultText(verdicts), ""
