@@ -65,7 +65,7 @@ func (r *rounds) setTarget(fact *format.WaitFact, w *waiting, d *descriptors, th
 	case callReasons[call] == format.ReasonPoll && w.memory.isRead:
 		reason = format.ReasonSleep // poll and select without descriptors
 	case w.memory.path != "":
-		target = w.memory.path
+		reason, target = w.kernelReason(), w.memory.path
 	}
 	if fact.Reason != format.ReasonCUDA && reason != "" {
 		fact.Reason = reason
