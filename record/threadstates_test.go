@@ -208,6 +208,8 @@ func TestSilenceIsLookedAt(t *testing.T) {
 	s := start(t, testOptions(t, p.pid()))
 	result := runWhile(t, s, func() {
 		eventually(t, "a look", func() bool { return s.threadStates.Cost().Looks > 0 })
+		cost := s.threadStates.Cost()
+		t.Logf("the first look: %d threads in %v", cost.Threads, cost.Took)
 	})
 	when := make(map[string]int)
 	rows, facts := threadStates(t, result.Output)
@@ -234,7 +236,7 @@ func TestNoStacksNoLooks(t *testing.T) {
 	}
 }
 
-// TestRankThatDiffers records two ranks, of which one does not reach the GPU.
+// TestRankThatDiffers records three ranks. The second one does something else than the others.
 func TestRankThatDiffers(t *testing.T) {
 	needLooks(t)
 	first, _ := startHanging(t, []string{"RANK=0", "WORLD_SIZE=2"}, "pipe", "")

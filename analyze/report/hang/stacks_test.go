@@ -55,7 +55,9 @@ func hungRanks(t testing.TB) *analyzetest.TestRecording {
 	tp := analyzetest.NewTestRecording(t)
 	addHangStacks(tp)
 	add := func(pid int32, rank int) {
-		tp.AddRow(format.Row{Kind: format.KindProcess, Name: "python3", Pid: pid, StartNs: analyzetest.Epoch, Device: -1})
+		tp.AddRow(
+			format.Row{Kind: format.KindProcess, Name: "python3", Pid: pid, StartNs: analyzetest.Epoch, Device: -1},
+		)
 		tp.AddIdentity(pid, analyzetest.RankIdentity(rank, 4, "job"), nil)
 	}
 	for rank := range 4 {
@@ -71,12 +73,24 @@ func hungRanks(t testing.TB) *analyzetest.TestRecording {
 		for at, when := range map[int64]string{2 * analyzetest.Second: format.WhenSilence, 59 * analyzetest.Second: format.WhenEnd} {
 			fact.When = when
 			tp.AddThreadState(pid, pid, at, 5*analyzetest.Second, state, fact, stack)
-			idle := format.WaitFact{Reason: format.ReasonPipe, SystemCall: "read", Target: "pipe", When: when, Thread: "pin"}
+			idle := format.WaitFact{
+				Reason:     format.ReasonPipe,
+				SystemCall: "read",
+				Target:     "pipe",
+				When:       when,
+				Thread:     "pin",
+			}
 			tp.AddThreadState(pid, pid+100, at, analyzetest.Second, state, idle, readStack)
 		}
 	}
 	add(50, 2)
-	idle := format.WaitFact{Reason: format.ReasonPipe, SystemCall: "read", Target: "pipe", When: format.WhenEnd, Thread: "loader"}
+	idle := format.WaitFact{
+		Reason:     format.ReasonPipe,
+		SystemCall: "read",
+		Target:     "pipe",
+		When:       format.WhenEnd,
+		Thread:     "loader",
+	}
 	tp.AddThreadState(50, 50, 59*analyzetest.Second, analyzetest.Second, format.StateSleeping, idle, readStack)
 	return tp
 }
