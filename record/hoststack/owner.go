@@ -37,7 +37,7 @@ func (r *rounds) findWaits(threads []Thread) {
 		case format.ReasonStopped:
 			r.setTracer(&t.Wait, t)
 		case format.ReasonChild:
-			r.setChild(&t.Wait, w)
+			r.setChild(&t.Wait, w, t.Tid)
 		default:
 			r.setTarget(&t.Wait, w, d, threads)
 		}
@@ -141,7 +141,7 @@ const (
 )
 
 // setChild sets the process for whose end a thread waits, if there is only one.
-func (r *rounds) setChild(fact *format.WaitFact, w *waiting) {
+func (r *rounds) setChild(fact *format.WaitFact, w *waiting, tid int) {
 	wanted := int32(-1) // in the namespace of the process; -1: any
 	switch call := w.waitCall(); {
 	case call == "wait4":
@@ -152,7 +152,10 @@ func (r *rounds) setChild(fact *format.WaitFact, w *waiting) {
 		d := descriptors{process: r.target.process}
 		wanted = parseID(findField(d.readInfo(w.arguments[1]), "Pid:"))
 	}
-	children := r.children()
+	children := r.children("*")
+	if w.waitCall() == "vfork" {
+		children = r.children(strconv.Itoa(tid)) // a thread waits for its own child
+	}
 	var found []int32
 	for _, pid := range children {
 		if wanted <= 0 || wanted == pid || wanted == numberInOwnNamespace(pid) {
@@ -164,9 +167,9 @@ func (r *rounds) setChild(fact *format.WaitFact, w *waiting) {
 	}
 }
 
-// children returns the children of all threads of the process.
-func (r *rounds) children() (list []int32) {
-	files, err := filepath.Glob(r.target.process.Path("task/*/children"))
+// children returns the children of a thread, or of all threads for "*".
+func (r *rounds) children(tid string) (list []int32) {
+	files, err := filepath.Glob(r.target.process.Path("task/" + tid + "/children"))
 	if err != nil {
 		return nil
 	}
