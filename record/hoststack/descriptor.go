@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/process"
@@ -39,12 +40,19 @@ const (
 )
 
 // descriptors names the descriptors of a process. It reads /proc only, which never waits for the
-// process or for a file server. It is for one look.
+// process or for a file server. It keeps the tables of sockets from look to look.
 type descriptors struct {
 	process *process.Process
-	// sockets are the names of sockets by inode; nil: not read yet.
-	sockets map[string]socket
+	sockets map[string]socket // by inode
+	readAt  time.Time         // of the tables
 }
+
+// Ages of the tables of sockets. They are read again for an unknown socket, or after a while, since a
+// socket gets its address when it connects. Large tables take milliseconds.
+const (
+	minTableAge = time.Second
+	maxTableAge = 10 * time.Second
+)
 
 // socket is an entry of a table of sockets.
 type socket struct{ reason, target string }
@@ -90,7 +98,9 @@ func describeLink(link string) (reason, target string) {
 
 // describeSocket returns the reason of a wait for a socket, and its address.
 func (d *descriptors) describeSocket(inode string) (reason, target string) {
-	if d.sockets == nil {
+	age := time.Since(d.readAt)
+	if _, known := d.sockets[inode]; age > maxTableAge || !known && age > minTableAge {
+		d.readAt = time.Now()
 		d.sockets = make(map[string]socket)
 		for _, name := range []string{"tcp", "tcp6", "udp", "udp6"} {
 			addInetSockets(d.sockets, d.readTable(name))

@@ -17,7 +17,7 @@ import (
 // findWaits sets Thread.Wait of all threads of a look. It reads /proc only, which never waits for the
 // process.
 func (r *rounds) findWaits(threads []Thread) {
-	d := &descriptors{process: r.target.process}
+	d := &r.target.descriptors
 	all := make([]waiting, len(threads))
 	for i := range threads {
 		all[i] = newWaiting(&threads[i])
@@ -149,7 +149,7 @@ func (r *rounds) setChild(fact *format.WaitFact, w *waiting, tid int) {
 	case call == "waitid" && w.arguments[0] == waitForPid:
 		wanted = int32(w.arguments[1])
 	case call == "waitid" && w.arguments[0] == waitForPidfd:
-		d := descriptors{process: r.target.process}
+		d := &r.target.descriptors
 		wanted = parseID(findField(d.readInfo(w.arguments[1]), "Pid:"))
 	}
 	children := r.children("*")
