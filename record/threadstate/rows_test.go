@@ -13,7 +13,13 @@ import (
 func TestRowsOfALook(t *testing.T) {
 	look := &hoststack.Look{Pid: 42, Python: "3.12", Threads: []hoststack.Thread{
 		{
-			Tid: 43, Name: "load\x1b\xff", State: hoststack.StateRunning, CPU: 3, RunNs: 7, OffNs: 9, Status: hoststack.StatusComplete,
+			Tid:    43,
+			Name:   "load\x1b\xff",
+			State:  hoststack.StateRunning,
+			CPU:    3,
+			RunNs:  7,
+			OffNs:  9,
+			Status: hoststack.StatusComplete,
 			Wait:   format.WaitFact{Reason: format.ReasonGIL, OwnerTid: 44},
 			Frames: []format.Frame{{Func: "load", Type: "python"}},
 		},
@@ -25,13 +31,21 @@ func TestRowsOfALook(t *testing.T) {
 		t.Fatalf("%d rows, %d left", len(rows), left)
 	}
 	r := rows[0]
-	if r.Kind != format.KindThreadState || r.StartNs != 1000 || r.DurNs != 9 || r.Pid != 42 || r.Tid != 43 || r.CPU != 3 ||
-		r.Value != 7 || r.Name != hoststack.StateRunning || len(r.Frames) != 1 || r.StackStatus != format.StackComplete {
+	if r.Kind != format.KindThreadState || r.StartNs != 1000 || r.DurNs != 9 || r.Pid != 42 || r.Tid != 43 ||
+		r.CPU != 3 ||
+		r.Value != 7 ||
+		r.Name != hoststack.StateRunning ||
+		len(r.Frames) != 1 ||
+		r.StackStatus != format.StackComplete {
 		t.Errorf("%+v", r)
 	}
 	var fact format.WaitFact
-	if err := json.Unmarshal([]byte(r.Message), &fact); err != nil || fact.When != format.WhenEnd || fact.Python != "3.12" ||
-		fact.OwnerTid != 44 || fact.Thread == "" {
+	if err := json.Unmarshal(
+		[]byte(r.Message),
+		&fact,
+	); err != nil || fact.When != format.WhenEnd || fact.Python != "3.12" ||
+		fact.OwnerTid != 44 ||
+		fact.Thread == "" {
 		t.Errorf("%+v, %v", fact, err)
 	}
 	if rows[1].StackStatus != format.StackNone || rows[2].StackStatus != format.StackTruncated {

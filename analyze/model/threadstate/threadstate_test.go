@@ -40,12 +40,12 @@ func TestCollectives(t *testing.T) {
 		frames []format.Frame
 		want   string
 	}{
-		"torch":     {[]format.Frame{python("all_reduce", c10d, 1), python("wrapper", c10d, 2), python("step", "t.py", 3)}, "all_reduce"},
-		"barrier":   {[]format.Frame{python("_wait", c10d, 1), python("barrier", c10d, 1), python("step", "t.py", 3)}, "barrier"},
-		"launcher":  {[]format.Frame{python("_poll", "/venv/torch/distributed/elastic/agent.py", 1)}, ""},
-		"nccl":      {[]format.Frame{native("ncclAllReduce", "libnccl.so.2", 1), native("main", "app", 2)}, "ncclAllReduce"},
+		"torch":      {[]format.Frame{python("all_reduce", c10d, 1), python("wrapper", c10d, 2), python("step", "t.py", 3)}, "all_reduce"},
+		"barrier":    {[]format.Frame{python("_wait", c10d, 1), python("barrier", c10d, 1), python("step", "t.py", 3)}, "barrier"},
+		"launcher":   {[]format.Frame{python("_poll", "/venv/torch/distributed/elastic/agent.py", 1)}, ""},
+		"nccl":       {[]format.Frame{native("ncclAllReduce", "libnccl.so.2", 1), native("main", "app", 2)}, "ncclAllReduce"},
 		"nccl's own": {[]format.Frame{native("ncclProxyService(void*)", "libnccl.so.2", 1)}, ""},
-		"none":      {[]format.Frame{python("step", "t.py", 3)}, ""},
+		"none":       {[]format.Frame{python("step", "t.py", 3)}, ""},
 	} {
 		if got := (&Thread{Frames: c.frames}).Collective(); got != c.want {
 			t.Errorf("%s: %q, not %q", name, got, c.want)
@@ -77,7 +77,12 @@ func TestMainThread(t *testing.T) {
 
 func TestGroups(t *testing.T) {
 	add := func(pid int32, rank int64, line int32, cuda string) Member {
-		th := Thread{Pid: pid, Tid: pid, Frames: []format.Frame{python("f", "t.py", line)}, Wait: format.WaitFact{CUDACall: cuda}}
+		th := Thread{
+			Pid:    pid,
+			Tid:    pid,
+			Frames: []format.Frame{python("f", "t.py", line)},
+			Wait:   format.WaitFact{CUDACall: cuda},
+		}
 		return Member{Look: &Look{Pid: pid, Threads: []Thread{th}}, Thread: &th, Rank: rank}
 	}
 	for name, c := range map[string]struct {

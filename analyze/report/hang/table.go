@@ -20,7 +20,8 @@ var factColumns = []report.Column{
 	},
 	{
 		Key: "advice", Title: "what to do", Unit: report.UnitText,
-		About: "advice on other tools to run if no process made a CUDA call and the recording has no stacks of threads",
+		About: "advice on other tools to run if no process made a CUDA call and the recording has no stacks of " +
+			"threads",
 	},
 	{
 		Key: "gpu_work", Title: "GPU", Unit: report.UnitText,
