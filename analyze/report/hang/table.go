@@ -32,8 +32,8 @@ var factColumns = []report.Column{
 		Key:   "look_at",
 		Title: "look at",
 		Unit:  report.UnitText,
-		About: "process that differs from the others of its group, and the difference: in its calls, or in the stack of " +
-			"its thread",
+		About: "process that differs from the others of its group, and the difference: in its calls, or in the " +
+			"stack of its thread",
 	},
 	{
 		Key: "moment_ns", Title: "looked at", Unit: report.UnitNs,
