@@ -30,6 +30,8 @@
 //	                                per process
 //	slot poller   progress.Recorder the slots and channels   progress rows (dropped and counted if
 //	                                of one process           it would block)
+//	thread states startHelpers      a hoststack.Looker       host rows (dropped and counted if it
+//	                                                         would block)
 //	threads       startHelpers      exited threads' state    open calls (may block)
 //	GPUs          watchMachine      NVML: one more per GPU   rows (dropped if it would block)
 //	Xids          watchMachine      feeds; NVML's events     rows (dropped if it would block)

@@ -5,6 +5,7 @@ package record
 import (
 	"errors"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +32,7 @@ type Result struct {
 // Unfinished is then the folder of the segments. Perf uprobes are still attached, without effect,
 // until Close. Close must be called in every case.
 func (s *Session) Finish() (Result, error) {
+	s.recordLastThreadStates()
 	close(s.stop)
 	begin := time.Now()
 	s.holds.end()
@@ -71,7 +73,7 @@ func (s *Session) Finish() (Result, error) {
 // lastRows returns the exits of processes, and the statistics of inferred stacks.
 func (s *Session) lastRows() []format.Row {
 	now := s.clock.NowNs()
-	return append(s.inferenceNotes(now), s.targets.LastRows(now)...)
+	return slices.Concat(s.inferenceNotes(now), s.threadStateNotes(now), s.targets.LastRows(now))
 }
 
 // Finished reports whether the file is complete. Safe for concurrent use.
@@ -87,6 +89,10 @@ func (s *Session) Close() error {
 		s.targets.Close()
 	}
 	s.machine.close()
+	if s.threadStates != nil {
+		s.threadStates.Close()
+		s.threadStates = nil
+	}
 	if s.progress != nil {
 		_ = s.progress.Close() // only unmaps memory
 		s.progress = nil

@@ -79,6 +79,8 @@ type Options struct {
 	EmptyProbes bool
 	// Allocator selects the source of PyTorch allocator events.
 	Allocator library.AllocatorMode
+	// NoThreadStates leaves out looks at all threads of a process when it is silent, and at the end.
+	NoThreadStates bool
 	// Classes are the classes of calls to record, of format.RecordClasses; empty: all. Without
 	// RecordAllocator in Classes, Allocator must be AllocatorOff.
 	Classes []string

@@ -20,6 +20,7 @@ import (
 	"github.com/gpurec/gpurec/record/rowwriter"
 	"github.com/gpurec/gpurec/record/sampling"
 	"github.com/gpurec/gpurec/record/target"
+	"github.com/gpurec/gpurec/record/threadstate"
 	"github.com/gpurec/gpurec/record/unwind"
 	"github.com/gpurec/gpurec/record/unwind/tablecache"
 )
@@ -40,12 +41,14 @@ type Session struct {
 	machine   gpuMonitor
 	holds     holds
 	progress  *progress.Recorder // nil: GPU times are not recorded
-	output    string
-	clock     clock.Clock
-	startNs   int64 // start of the recording in Unix ns
-	endNs     int64 // CLOCK_MONOTONIC: no calls are recorded after this time
-	finished  atomic.Bool
-	costBase  format.Cost
+	// threadStates looks at all threads of silent processes; nil: it does not.
+	threadStates *threadstate.Recorder
+	output       string
+	clock        clock.Clock
+	startNs      int64 // start of the recording in Unix ns
+	endNs        int64 // CLOCK_MONOTONIC: no calls are recorded after this time
+	finished     atomic.Bool
+	costBase     format.Cost
 
 	stop    chan struct{}  // closed to end the helper goroutines
 	helpers sync.WaitGroup // all goroutines except the pipeline's
@@ -242,6 +245,7 @@ func (s *Session) startHelpers() {
 		s.helpers.Go(func() { s.sampler.SampleLaunchReturns(s.opt.returns, s.stop) })
 	}
 	s.startProgress()
+	s.startThreadStates()
 	s.startMonitoring()
 }
 

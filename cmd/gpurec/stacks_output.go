@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
@@ -115,15 +116,19 @@ func stackFrameName(f *format.Frame) string {
 // printStacksText prints looks for people. Threads with equal stacks and states share them.
 func printStacksText(out io.Writer, looks []*hoststack.Look) error {
 	w := bufio.NewWriter(out)
+	groups := groupLooks(looks)
+	for _, line := range describeGroups(groups) {
+		fmt.Fprintln(w, line)
+	}
 	for i, look := range looks {
-		if i > 0 {
+		if i > 0 || len(groups) > 1 || len(looks) > 1 {
 			fmt.Fprintln(w)
 		}
 		fmt.Fprintln(w, describeLook(look))
 		for _, group := range groupThreads(look.Threads) {
 			fmt.Fprintln(w)
 			for _, t := range group {
-				fmt.Fprintln(w, describeThread(t))
+				fmt.Fprintln(w, describeThread(t, look))
 			}
 			for j := range group[0].Frames {
 				fmt.Fprintf(w, "    %s\n", describeFrame(&group[0].Frames[j]))
@@ -172,26 +177,44 @@ func groupThreads(threads []hoststack.Thread) [][]*hoststack.Thread {
 	return groups
 }
 
-// describeThread returns the line of a thread: state, system call, times, CUDA call.
-func describeThread(t *hoststack.Thread) string {
+// describeThread returns the line of a thread: state, system call, reason of the wait, times, CUDA call.
+func describeThread(t *hoststack.Thread, look *hoststack.Look) string {
 	text := fmt.Sprintf("thread %d %q: %s", t.Tid, t.Name, t.State)
 	if t.SystemCall != "" && t.State != hoststack.StateRunning && t.State != hoststack.StateRunnable {
 		text += " in " + t.SystemCall
 	}
-	if t.InIOWait {
+	if why := catalog.DescribeWait(&t.Wait, findOwnerLine(look, t)); why != "" && t.Wait.Reason != format.ReasonSleep {
+		text += ": " + why
+	}
+	if t.InIOWait && t.Wait.Reason != format.ReasonFile && t.Wait.Reason != format.ReasonPageFault {
 		text += ", waits for a disk"
 	}
 	if t.OffNs > 0 {
 		text += ", for " + units.FormatDuration(t.OffNs)
 	}
 	text += ", CPU time " + units.FormatDuration(t.RunNs)
-	if t.CUDACall != "" {
+	if t.CUDACall != "" && t.Wait.Reason != format.ReasonCUDA {
 		text += ", in " + t.CUDACall
 	}
 	if t.Status != hoststack.StatusComplete {
 		text += " (" + t.Status + ": " + t.Reason + ")"
 	}
 	return strings.Map(message.Printable, text)
+}
+
+// findOwnerLine returns where the owner of a lock is: its innermost Python line, or else its innermost
+// named function outside of the kernel. It returns "" if the owner is not in the look.
+func findOwnerLine(look *hoststack.Look, waiter *hoststack.Thread) string {
+	for i := range look.Threads {
+		t := &look.Threads[i]
+		if waiter.Wait.OwnerTid == 0 || t.Tid != int(waiter.Wait.OwnerTid) {
+			continue
+		}
+		if line := t.Site(); line != nil {
+			return stackFrameName(line)
+		}
+	}
+	return ""
 }
 
 // describeFrame returns the line of a frame.
@@ -214,27 +237,29 @@ type jsonLook struct {
 	Truncated   int          `json:"truncated"`
 	Missed      int          `json:"missed"`
 	Notes       []string     `json:"notes"`
+	Rank        *int         `json:"rank,omitempty"`
 	Threads     []jsonThread `json:"threads"`
 }
 
 type jsonThread struct {
-	Tid                 int         `json:"tid"`
-	NamespaceTid        int         `json:"namespace_tid"`
-	Name                string      `json:"name"`
-	State               string      `json:"state"`
-	CPU                 int         `json:"cpu"`
-	InIOWait            bool        `json:"in_iowait"`
-	CPUTimeNs           int64       `json:"cpu_time_ns"`
-	RunQueueNs          int64       `json:"run_queue_ns"`
-	OffCPUNs            int64       `json:"off_cpu_ns"`
-	VoluntarySwitches   uint64      `json:"voluntary_switches"`
-	InvoluntarySwitches uint64      `json:"involuntary_switches"`
-	SystemCall          string      `json:"system_call,omitempty"`
-	CUDACall            string      `json:"cuda_call,omitempty"`
-	Status              string      `json:"status"`
-	Reason              string      `json:"reason,omitempty"`
-	Rounds              int         `json:"rounds"`
-	Frames              []jsonFrame `json:"frames"`
+	Tid                 int              `json:"tid"`
+	NamespaceTid        int              `json:"namespace_tid"`
+	Name                string           `json:"name"`
+	State               string           `json:"state"`
+	CPU                 int              `json:"cpu"`
+	InIOWait            bool             `json:"in_iowait"`
+	CPUTimeNs           int64            `json:"cpu_time_ns"`
+	RunQueueNs          int64            `json:"run_queue_ns"`
+	OffCPUNs            int64            `json:"off_cpu_ns"`
+	VoluntarySwitches   uint64           `json:"voluntary_switches"`
+	InvoluntarySwitches uint64           `json:"involuntary_switches"`
+	SystemCall          string           `json:"system_call,omitempty"`
+	CUDACall            string           `json:"cuda_call,omitempty"`
+	Wait                *format.WaitFact `json:"wait,omitempty"`
+	Status              string           `json:"status"`
+	Reason              string           `json:"reason,omitempty"`
+	Rounds              int              `json:"rounds"`
+	Frames              []jsonFrame      `json:"frames"`
 }
 
 type jsonFrame struct {
@@ -250,8 +275,9 @@ type jsonFrame struct {
 // printStacksJSON prints one object with the looks. With several looks, each object is one line.
 func printStacksJSON(out io.Writer, looks []*hoststack.Look, oneLine bool) error {
 	object := struct {
-		Processes []jsonLook `json:"processes"`
-	}{[]jsonLook{}}
+		Processes []jsonLook  `json:"processes"`
+		Groups    []jsonGroup `json:"groups"`
+	}{[]jsonLook{}, newJSONGroups(groupLooks(looks))}
 	for _, look := range looks {
 		object.Processes = append(object.Processes, newJSONLook(look))
 	}
@@ -270,6 +296,9 @@ func newJSONLook(look *hoststack.Look) jsonLook {
 		Truncated: look.Count(hoststack.StatusTruncated), Missed: look.Count(hoststack.StatusMissed),
 		Notes: append([]string{}, look.Notes...), Threads: []jsonThread{},
 	}
+	if look.Identity != nil {
+		l.Rank = look.Identity.Rank
+	}
 	for i := range look.Threads {
 		l.Threads = append(l.Threads, newJSONThread(&look.Threads[i]))
 	}
@@ -281,7 +310,7 @@ func newJSONThread(t *hoststack.Thread) jsonThread {
 		Tid: t.Tid, NamespaceTid: t.NamespaceTid, Name: t.Name, State: t.State, CPU: t.CPU, InIOWait: t.InIOWait,
 		CPUTimeNs: t.RunNs, RunQueueNs: t.RunDelayNs, OffCPUNs: t.OffNs, VoluntarySwitches: t.VoluntarySwitches,
 		InvoluntarySwitches: t.InvoluntarySwitches, SystemCall: t.SystemCall, CUDACall: t.CUDACall,
-		Status: t.Status, Reason: t.Reason, Rounds: t.Rounds, Frames: []jsonFrame{},
+		Wait: &t.Wait, Status: t.Status, Reason: t.Reason, Rounds: t.Rounds, Frames: []jsonFrame{},
 	}
 	for i := range t.Frames {
 		f := &t.Frames[i]

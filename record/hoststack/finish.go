@@ -15,7 +15,7 @@ import (
 func (r *rounds) missedThread(s *snapshot.Snapshot) Thread {
 	t := newThread(s, r.pid)
 	t.Frames, t.Rounds = r.looker.nameKernelFrames(s), maxRounds
-	t.SystemCall = findSystemCall(t.Frames)
+	t.SystemCall = findSystemCall(t.Frames, t.number)
 	switch {
 	case r.timedOut:
 		t.Reason = reasonTimeout
@@ -30,9 +30,9 @@ func (r *rounds) missedThread(s *snapshot.Snapshot) Thread {
 // thread returns the thread of a stack.
 func (r *rounds) thread(c *candidate) Thread {
 	t := newThread(c.snapshot, r.pid)
-	t.Rounds = c.rounds
+	t.Rounds, t.memory = c.rounds, c.memory
 	t.Frames = r.looker.nameKernelFrames(c.snapshot)
-	t.SystemCall = findSystemCall(t.Frames)
+	t.SystemCall = findSystemCall(t.Frames, t.number)
 	t.CUDACall = findCUDACall(c.native)
 	t.Status = StatusComplete
 	// A thread that has not begun is in clone, which has no rule for the first frame.

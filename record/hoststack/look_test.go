@@ -112,25 +112,46 @@ func functions(frames []format.Frame, kind string) []string {
 	return names
 }
 
-// waitsTruth has the own functions of each thread of waits.c, innermost first, and the system call.
+// waitsTruth has the own functions of each thread of waits.c, innermost first, the system call, the state
+// and the reason of its wait.
 var waitsTruth = map[string]struct {
-	call, state string
-	frames      []string
+	call, state, reason string
+	frames              []string
 }{
-	"waits":     {"pause", snapshot.StateSleeping, []string{"main", "_start"}},
-	"sleep":     {"clock_nanosleep", snapshot.StateSleeping, append(slices.Repeat([]string{"middle"}, 21), "sleeper")},
-	"mutex":     {"futex", snapshot.StateSleeping, []string{"locker"}},
-	"condition": {"futex", snapshot.StateSleeping, []string{"wait_for_condition", "conditioner"}},
-	"read":      {"read", snapshot.StateSleeping, []string{"reader"}},
-	"poll":      {"poll", snapshot.StateSleeping, []string{"poller"}},
-	"epoll":     {"epoll_wait", snapshot.StateSleeping, []string{"wait_for_events", "epoller"}},
-	"semaphore": {"futex", snapshot.StateSleeping, []string{"wait_for_semaphore", "poster"}},
-	"qsort":     {"clock_nanosleep", snapshot.StateSleeping, []string{"compare", "sorter"}},
-	"signal":    {"clock_nanosleep", snapshot.StateSleeping, []string{"handler", "wait_in_handler", "signaled"}},
-	"bigframe":  {"clock_nanosleep", snapshot.StateSleeping, []string{"wait_in_big_frame", "big"}},
-	"alloca":    {"clock_nanosleep", snapshot.StateSleeping, []string{"wait_behind_alloca", "allocator"}},
-	"vfork":     {"vfork", snapshot.StateUninterruptible, []string{"wait_for_vfork", "forker"}},
-	"spin":      {"", snapshot.StateRunning, []string{"spin", "spinner"}},
+	"waits": {"pause", snapshot.StateSleeping, "", []string{"main", "_start"}},
+	"sleep": {
+		"clock_nanosleep",
+		snapshot.StateSleeping,
+		format.ReasonSleep,
+		append(slices.Repeat([]string{"middle"}, 21), "sleeper"),
+	},
+	"mutex": {"futex", snapshot.StateSleeping, format.ReasonLock, []string{"locker"}},
+	"condition": {
+		"futex",
+		snapshot.StateSleeping,
+		format.ReasonCondition,
+		[]string{"wait_for_condition", "conditioner"},
+	},
+	"read":      {"read", snapshot.StateSleeping, format.ReasonPipe, []string{"reader"}},
+	"poll":      {"poll", snapshot.StateSleeping, format.ReasonPipe, []string{"poller"}},
+	"epoll":     {"epoll_wait", snapshot.StateSleeping, format.ReasonPipe, []string{"wait_for_events", "epoller"}},
+	"semaphore": {"futex", snapshot.StateSleeping, format.ReasonCondition, []string{"wait_for_semaphore", "poster"}},
+	"qsort":     {"clock_nanosleep", snapshot.StateSleeping, format.ReasonSleep, []string{"compare", "sorter"}},
+	"signal": {
+		"clock_nanosleep",
+		snapshot.StateSleeping,
+		format.ReasonSleep,
+		[]string{"handler", "wait_in_handler", "signaled"},
+	},
+	"bigframe": {"clock_nanosleep", snapshot.StateSleeping, format.ReasonSleep, []string{"wait_in_big_frame", "big"}},
+	"alloca": {
+		"clock_nanosleep",
+		snapshot.StateSleeping,
+		format.ReasonSleep,
+		[]string{"wait_behind_alloca", "allocator"},
+	},
+	"vfork": {"vfork", snapshot.StateUninterruptible, format.ReasonChild, []string{"wait_for_vfork", "forker"}},
+	"spin":  {"", snapshot.StateRunning, "", []string{"spin", "spinner"}},
 }
 
 // ownFunctions returns the functions of the test program on a stack, without leaf_sleep.
@@ -162,6 +183,13 @@ func checkWaits(t *testing.T, l *Look) {
 		isRunning := want.state == snapshot.StateRunning && th.State == snapshot.StateRunnable
 		if th.State != want.state && !isRunning || th.SystemCall != want.call {
 			t.Errorf("%s: %s in %q, not %s in %q", th.Name, th.State, th.SystemCall, want.state, want.call)
+		}
+		if want.state != snapshot.StateRunning && th.Wait.Reason != want.reason {
+			t.Errorf("%s: waits for %q, not %q", th.Name, th.Wait.Reason, want.reason)
+		}
+		if owner := th.Wait.Owner; th.Name == "mutex" && (owner != "waits" || int(th.Wait.OwnerTid) != l.Pid) ||
+			th.Name == "vfork" && (owner != "vfork" || th.Wait.OwnerPid == 0) {
+			t.Errorf("%s: the owner is %q, %d, %d", th.Name, owner, th.Wait.OwnerPid, th.Wait.OwnerTid)
 		}
 	}
 }

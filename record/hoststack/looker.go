@@ -43,6 +43,9 @@ type Looker struct {
 type target struct {
 	process *process.Process
 	space   *space
+	// facts are read in the first look. Only one look of a process runs at a time.
+	facts       *process.Facts
+	descriptors descriptors // for the caller of Look only
 	// stuck is not nil while a look waits for the process beyond its deadline.
 	stuck chan struct{}
 }
@@ -121,7 +124,7 @@ func (l *Looker) open(pid int) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &target{process: p, space: newSpace(p, l.files)}
+	t := &target{process: p, space: newSpace(p, l.files), descriptors: descriptors{process: p}}
 	l.targets[pid] = t
 	return t, nil
 }

@@ -72,7 +72,7 @@ func TestCUDACallAndSystemCall(t *testing.T) {
 		"__x64_sys_futex": "futex", "__arm64_sys_poll": "poll", "__do_sys_pause": "pause", "ksys_read": "read",
 		"do_syscall_64": "",
 	} {
-		if got := findSystemCall([]format.Frame{{Func: "schedule"}, {Func: function}}); got != want {
+		if got := findSystemCall([]format.Frame{{Func: "schedule"}, {Func: function}}, -1); got != want {
 			t.Errorf("%s is the system call %q", function, got)
 		}
 	}

@@ -40,6 +40,7 @@ type rounds struct {
 	first, before map[uint32]*snapshot.Snapshot // by tid: at the start of the look, and of the round
 	interpreter   *cpython.Interpreter
 	python        *pythonThreads
+	gils          []cpython.GIL
 	round         int
 
 	mu        sync.Mutex
@@ -48,6 +49,7 @@ type rounds struct {
 	found     map[uint32]*candidate
 	notes     []string
 	version   string // of Python
+	identity  *format.Identity
 }
 
 // candidate is the stack of a thread. It is not changed after it is in found.
@@ -63,6 +65,7 @@ type candidate struct {
 	pythonErr error
 	isMoving  bool // the Python frames are not of the moment of the native ones
 	rounds    int
+	memory    waitMemory
 }
 
 // states reads the states of the threads that are not done.
@@ -91,6 +94,7 @@ func (r *rounds) run(ctx context.Context) error {
 		return nil
 	}
 	r.findInterpreter()
+	r.readIdentity()
 	for r.round = 1; r.round <= maxRounds && ctx.Err() == nil; r.round++ {
 		left, err := r.take(ctx)
 		if err != nil {
@@ -107,6 +111,17 @@ func (r *rounds) run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// readIdentity reads the role of the process in its job, from its environment.
+func (r *rounds) readIdentity() {
+	if r.target.facts == nil {
+		facts := r.target.process.ReadFacts(nil)
+		r.target.facts = &facts
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.identity = r.target.facts.Identity
 }
 
 // findInterpreter finds the Python of the process.
@@ -168,7 +183,7 @@ func (r *rounds) take(ctx context.Context) (left int, err error) {
 
 // readPythonThreads reads the list of Python threads again. It changes when threads start.
 func (r *rounds) readPythonThreads() {
-	r.python = nil
+	r.python, r.gils = nil, nil
 	if r.interpreter == nil {
 		return
 	}
@@ -180,6 +195,7 @@ func (r *rounds) readPythonThreads() {
 		return
 	}
 	r.python = threads
+	r.gils, _ = r.interpreter.GILs() // without them, a wait for the GIL is one for a condition
 }
 
 // unwind unwinds the stack of a snapshot.
@@ -194,8 +210,25 @@ func (r *rounds) unwind(s *snapshot.Snapshot) *candidate {
 		c.isPython = true
 		c.python, c.pythonErr = r.readPythonFrames(t, s)
 	}
+	c.memory = r.readWaitMemory(s)
 	s.Stack, s.Python = nil, nil
 	return c
+}
+
+// readWaitMemory reads what the system call of a thread refers to.
+func (r *rounds) readWaitMemory(s *snapshot.Snapshot) waitMemory {
+	m := r.target.space.memory
+	m.setSnapshot(s)
+	defer m.setSnapshot(nil)
+	w := readWaitMemory(m, s)
+	if _, arguments, ok := s.Call(); ok {
+		for _, gil := range r.gils {
+			if w.isFutex && gil.Contains(arguments[0]) {
+				w.isGIL, w.gilHolder = true, uint32(gil.Holder.NativeID)
+			}
+		}
+	}
+	return w
 }
 
 // unwindNative adds the native frames. Memory of a thread that runs changes at once, so only its
@@ -280,7 +313,7 @@ func (r *rounds) abandon() {
 func (r *rounds) finish() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.look.Python, r.look.Notes = r.version, r.notes
+	r.look.Python, r.look.Notes, r.look.Identity = r.version, r.notes, r.identity
 	if r.timedOut {
 		r.look.Notes = append(r.look.Notes, reasonTimeout)
 	}
@@ -293,6 +326,7 @@ func (r *rounds) finish() {
 		r.look.Threads = append(r.look.Threads, r.thread(c))
 	}
 	sortThreads(r.look.Threads, r.pid)
+	r.findWaits(r.look.Threads)
 	if len(r.first) >= maxThreads {
 		r.look.Notes = append(r.look.Notes, fmt.Sprintf("only %d threads are shown", maxThreads))
 	}

@@ -27,6 +27,8 @@ type Thread struct {
 	SystemCall string
 	// CUDACall is the function of libcuda in which the thread is, "" if none is on its stack.
 	CUDACall string
+	// Wait says why the thread waits. Owners and targets are best effort: they were read after the stack.
+	Wait format.WaitFact
 	// Frames are the frames, innermost first. Their Type is kernel, native, jit or python.
 	Frames []format.Frame
 	Status string
@@ -34,6 +36,10 @@ type Thread struct {
 	Reason string
 	// Rounds is the number of tries that the stack needed.
 	Rounds int
+
+	number    int64     // of the system call, -1 outside of one
+	arguments [6]uint64 // of it
+	memory    waitMemory
 }
 
 // Values of Thread.Status.
@@ -76,6 +82,10 @@ func newThread(s *snapshot.Snapshot, pid int) Thread {
 	if t.State == snapshot.StateRunning {
 		t.OffNs = 0
 	}
+	var ok bool
+	if t.number, t.arguments, ok = s.Call(); !ok || s.OnCpuBefore != 0 {
+		t.number = -1
+	}
 	// The kernel gives numbers of the first PID namespace. The caller may be in another one.
 	if int(s.Tgid) != pid {
 		t.Tid = t.NamespaceTid
@@ -92,6 +102,8 @@ type Look struct {
 	Threads []Thread // sorted by thread ID, the first thread of the process first
 	// Python is the version of the interpreter whose frames were read, "" for none.
 	Python string
+	// Identity is the role of the process in its job, nil if it is unknown.
+	Identity *format.Identity
 	// Notes are facts about missing data.
 	Notes []string
 }
@@ -110,8 +122,8 @@ func (l *Look) Count(status string) int {
 // systemCallPrefixes are prefixes of kernel functions that implement a system call.
 var systemCallPrefixes = []string{"__x64_sys_", "__ia32_sys_", "__arm64_sys_", "__do_sys_", "ksys_"}
 
-// findSystemCall returns the system call on a kernel stack.
-func findSystemCall(kernel []format.Frame) string {
+// findSystemCall returns the system call on a kernel stack. number is its number, -1 if it is unknown.
+func findSystemCall(kernel []format.Frame, number int64) string {
 	for i := len(kernel) - 1; i >= 0; i-- {
 		for _, prefix := range systemCallPrefixes {
 			if name, ok := strings.CutPrefix(kernel[i].Func, prefix); ok {
@@ -119,7 +131,7 @@ func findSystemCall(kernel []format.Frame) string {
 			}
 		}
 	}
-	return ""
+	return callNames[number]
 }
 
 // findCUDACall returns the function of libcuda that the program called: the outermost one. Functions

@@ -8,6 +8,10 @@ const (
 	regSP    = 31
 )
 
-// Call returns the number of the system call in which the thread waits, and its first argument. ok is
-// false for a thread that is not in a system call.
-func (s *Snapshot) Call() (number int64, argument uint64, ok bool) { return 0, 0, false }
+// Call returns the number of the system call in which the thread waits, and its arguments. The
+// registers do not tell whether the thread is in a system call, so ok is always false.
+func (s *Snapshot) Call() (number int64, arguments [6]uint64, ok bool) {
+	const x8 = 8
+	copy(arguments[:], s.Regs[:len(arguments)])
+	return int64(s.Regs[x8]), arguments, false
+}
