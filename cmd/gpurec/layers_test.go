@@ -56,6 +56,7 @@ var mayImport = map[string][]string{
 		"record/rowwriter",
 		"record/target",
 		"record/threadstate",
+		"record/hostcontext",
 		"record/hold",
 		"record/xid",
 		"record/nvml",
@@ -178,6 +179,13 @@ var mayImport = map[string][]string{
 		"record/process",
 		"record/unwind/remote",
 		"golang.org/x/sys",
+	},
+	"record/hostcontext": {
+		"bpf", "format", "symbolize", "record/clock", "record/hoststack", "record/hostcontext/switches", "record/privilege",
+		"record/process", "golang.org/x/sys",
+	},
+	"record/hostcontext/switches": {
+		"bpf", "format", "record/host", "record/privilege", "github.com/cilium/ebpf", "golang.org/x/sys",
 	},
 	"record/threadstate": {"format", "record/clock", "record/hoststack", "record/process"},
 	"record/hoststack/snapshot": {
@@ -389,6 +397,7 @@ var mayImport = map[string][]string{
 		"format",
 		"format/output",
 		"record",
+		"record/hostcontext",
 		"record/hoststack",
 		"record/library",
 		"record/nvml",

@@ -15,6 +15,7 @@ import (
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record"
+	"github.com/gpurec/gpurec/record/hostcontext"
 	"github.com/gpurec/gpurec/record/library"
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/progress"
@@ -129,6 +130,8 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 		"no samples")
 	flags.Var((*gpuTimeFlag)(&f.opt.GPUTime), "gpu-time", "record when works of the GPU end: off, auto, full (one CPU "+
 		"per process), or polls at a `RATE` such as 20kHz")
+	flags.Var((*hostFlag)(&f.opt.Host), "host", "record waits and CPU samples of threads that use CUDA, by `MODE`: "+
+		"auto, full or off")
 	flags.DurationVar(&f.opt.SegmentInterval, "segment-interval", f.opt.SegmentInterval, "write to disk every "+
 		"`TIME`; a crash loses at most this much")
 	flags.StringVar(&f.attach, "attach", string(privilege.AttachAuto), "attach `METHOD`: auto, uprobe_multi or perf")
@@ -146,6 +149,7 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 		"allocator": allocatorModes,
 		"attach":    {"auto", "uprobe_multi", "perf"},
 		"gpu-time":  progress.RateNames,
+		"host":      hostcontext.ModeNames,
 	} {
 		// RegisterFlagCompletionFunc fails only for an unknown flag.
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))

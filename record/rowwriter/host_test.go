@@ -33,7 +33,9 @@ func TestHostRowsHaveStacks(t *testing.T) {
 	}
 	batches := maxWaitingHostBatches + 3
 	for i := range batches {
-		s.SendHost([]format.Row{wait(12), wait(13), {Kind: format.KindHost, Name: format.HostSwitches, Value: float64(i)}})
+		s.SendHost(
+			[]format.Row{wait(12), wait(13), {Kind: format.KindHost, Name: format.HostSwitches, Value: float64(i)}},
+		)
 	}
 	s.writeWaitingHost()
 	counts := s.host.counts()
