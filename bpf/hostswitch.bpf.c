@@ -56,8 +56,7 @@ struct user_regs {
 #define STATE_DEAD 0x80
 
 /* One of so many runs is timed: reading the clock costs 25 ns. */
-#define TIMED_ONE_IN 1024
-#define TARGET_TIMED_ONE_IN 16
+#define TIMED_ONE_IN 64
 
 /* The tracepoint has the state of the leaving thread as its fourth argument, since Linux 5.18. */
 const volatile __u8 has_state_argument = 1;
@@ -95,16 +94,6 @@ static __always_inline __u64 read_run_delay(struct task_struct *t)
 	return bpf_core_field_exists(t->sched_info.run_delay) ? t->sched_info.run_delay : 0;
 }
 
-/* sum_of returns the sum to which a wait with a state belongs, without its time in run queues. */
-static __always_inline __u32 sum_of(__u32 state)
-{
-	if (!state)
-		return SUM_RUNNABLE;
-	if (state & STATE_UNINTERRUPTIBLE)
-		return SUM_UNINTERRUPTIBLE;
-	return SUM_SLEEPING; /* also threads that a signal or a debugger has stopped */
-}
-
 /* move_to_runnable moves time from the sum of a state to the time in run queues; back if ns is negative. */
 static __always_inline void move_to_runnable(struct switch_thread *t, __s64 ns)
 {
@@ -120,7 +109,7 @@ static __always_inline void move_to_runnable(struct switch_thread *t, __s64 ns)
  * ended. The kernel adds it to run_delay only later. The error is the drift of the two clocks since
  * clock_offset_ns was set: below 0.1 % of the time since then.
  */
-static __always_inline __u64 estimate_delay(struct task_struct *next, __u64 now, __u64 waited)
+static __always_inline __u64 estimate_delay(struct task_struct *next, __u64 now)
 {
 	__u64 queued, offset = clock_offset_ns;
 	__s64 delay;
@@ -131,42 +120,7 @@ static __always_inline __u64 estimate_delay(struct task_struct *next, __u64 now,
 	if (!queued)
 		return 0;
 	delay = now - offset - queued;
-	if (delay < 0)
-		return 0;
-	return (__u64)delay < waited ? delay : waited;
-}
-
-/* leave accounts a thread that leaves its processor. */
-static __always_inline void leave(struct switch_thread *t, struct task_struct *prev, struct task_struct *next, __u32 state,
-				  __u64 now)
-{
-	__u64 delay = read_run_delay(prev);
-
-	if (t->has_ended)
-		return;
-	t->sum_ns[SUM_RUNNING] += now - (t->on_ns ? t->on_ns : t->since_ns);
-	if (t->on_ns) {
-		__u64 exact = delay - t->run_delay_ns;
-
-		if (bpf_core_field_exists(prev->sched_info.last_arrival))
-			clock_offset_ns = t->on_ns - prev->sched_info.last_arrival;
-		if (t->state && t->run_delay_ns)
-			move_to_runnable(t, (exact < t->waited_ns ? exact : t->waited_ns) - t->delay_ns);
-	}
-	t->on_ns = 0;
-	t->off_ns = now;
-	t->run_delay_ns = delay;
-	t->state = state;
-	t->switches++;
-	t->count = prev->nvcsw + prev->nivcsw;
-	t->major_faults = prev->maj_flt;
-	if (!state) {
-		t->next_pid = next->pid;
-		t->next_tgid = next->tgid;
-		__builtin_memcpy(t->next_name, next->comm, sizeof(t->next_name));
-	}
-	if (state & STATE_DEAD)
-		t->has_ended = 1;
+	return delay < 0 ? 0 : delay;
 }
 
 /* read_registers reads where a thread entered the kernel. */
@@ -192,7 +146,8 @@ static __always_inline void read_registers(struct task_struct *task, struct swit
 }
 
 /* record_wait sends a wait to user space. */
-static __always_inline void record_wait(struct switch_counters *c, struct switch_thread *t, struct task_struct *next, __u64 now)
+static __always_inline void record_wait(struct switch_counters *c, struct switch_thread *t, struct task_struct *task,
+					__u64 on_ns, int is_rebuilt)
 {
 	struct switch_wait *w = bpf_ringbuf_reserve(&waits, sizeof(*w), 0);
 
@@ -203,44 +158,115 @@ static __always_inline void record_wait(struct switch_counters *c, struct switch
 	}
 	w->is_partial = !t->off_ns;
 	w->off_ns = t->off_ns ? t->off_ns : t->since_ns;
-	w->on_ns = now;
+	w->on_ns = on_ns;
 	w->delay_ns = t->delay_ns;
-	w->count = next->nvcsw + next->nivcsw;
-	w->tid = next->pid;
-	w->tgid = next->tgid;
+	w->count = t->off_ns ? t->count : task->nvcsw + task->nivcsw;
+	w->tid = task->pid;
+	w->tgid = task->tgid;
 	w->cpu = bpf_get_smp_processor_id();
 	w->state = t->state;
 	w->next_pid = t->next_pid;
 	w->next_tgid = t->next_tgid;
 	__builtin_memcpy(w->next_name, t->next_name, sizeof(w->next_name));
-	read_registers(next, w);
+	if (is_rebuilt) {
+		w->call = SWITCH_NO_REGISTERS;
+		w->pc = w->sp = w->arguments[0] = w->arguments[1] = w->arguments[2] = 0;
+	} else {
+		read_registers(task, w);
+	}
 	bpf_ringbuf_submit(w, BPF_RB_NO_WAKEUP);
+}
+
+/* end_wait accounts a wait that ends at on_ns, with delay ns in run queues at its end. */
+static __always_inline void end_wait(struct switch_counters *c, struct switch_thread *t, struct task_struct *task,
+				     __u64 on_ns, __u64 delay, int is_rebuilt)
+{
+	__u64 waited = on_ns - (t->off_ns ? t->off_ns : t->since_ns);
+
+	if (!t->state || delay > waited)
+		delay = waited;
+	t->waited_ns = waited;
+	t->delay_ns = delay;
+	t->sum_ns[SUM_RUNNABLE] += delay;
+	if (t->state & STATE_UNINTERRUPTIBLE)
+		t->sum_ns[SUM_UNINTERRUPTIBLE] += waited - delay;
+	else
+		t->sum_ns[SUM_SLEEPING] += waited - delay; /* also threads that a signal or a debugger has stopped */
+	if (waited >= min_wait_ns)
+		record_wait(c, t, task, on_ns, is_rebuilt);
+	else if (waited >= first_wait_ns)
+		c->left_out++;
+	t->on_ns = on_ns;
+	t->off_ns = 0;
+}
+
+/*
+ * rebuild_arrival accounts a wait whose end had no event, when the thread leaves its processor again. Some
+ * kernels have no event for a few switches. The scheduler's own time of the arrival is as exact.
+ */
+static __always_inline void rebuild_arrival(struct switch_counters *c, struct switch_thread *t, struct task_struct *task,
+					    __u64 now)
+{
+	__u64 on_ns = 0;
+
+	if (bpf_core_field_exists(task->sched_info.last_arrival) && clock_offset_ns)
+		on_ns = task->sched_info.last_arrival + clock_offset_ns;
+	if (on_ns <= t->off_ns || on_ns > now) {
+		c->missed++;
+		t->on_ns = now;
+		t->off_ns = t->waited_ns = t->delay_ns = 0;
+		return;
+	}
+	c->rebuilt++;
+	end_wait(c, t, task, on_ns, read_run_delay(task) - t->run_delay_ns, 1);
+}
+
+/* leave accounts a thread that leaves its processor. */
+static __always_inline void leave(struct switch_counters *c, struct switch_thread *t, struct task_struct *prev,
+				  struct task_struct *next, __u32 state, __u64 now)
+{
+	__u64 delay = read_run_delay(prev);
+
+	if (t->has_ended)
+		return;
+	if (t->off_ns)
+		rebuild_arrival(c, t, prev, now);
+	else if (t->on_ns && bpf_core_field_exists(prev->sched_info.last_arrival))
+		clock_offset_ns = t->on_ns - prev->sched_info.last_arrival;
+	t->sum_ns[SUM_RUNNING] += now - (t->on_ns ? t->on_ns : t->since_ns);
+	if (t->state && t->run_delay_ns) {
+		__u64 exact = delay - t->run_delay_ns;
+
+		move_to_runnable(t, (exact < t->waited_ns ? exact : t->waited_ns) - t->delay_ns);
+	}
+	t->on_ns = 0;
+	t->off_ns = now;
+	t->run_delay_ns = delay;
+	t->state = state;
+	t->switches++;
+	t->count = prev->nvcsw + prev->nivcsw;
+	t->major_faults = prev->maj_flt;
+	if (!state) {
+		t->next_pid = next->pid;
+		t->next_tgid = next->tgid;
+		__builtin_memcpy(t->next_name, next->comm, sizeof(t->next_name));
+	}
+	if (state & STATE_DEAD)
+		t->has_ended = 1;
 }
 
 /* arrive accounts a thread that comes to a processor. */
 static __always_inline void arrive(struct switch_counters *c, struct switch_thread *t, struct task_struct *next, __u64 now)
 {
-	__u64 waited, delay;
-	__u32 sum;
-
-	if (t->has_ended || t->on_ns)
+	if (t->has_ended)
 		return;
-	waited = now - (t->off_ns ? t->off_ns : t->since_ns);
-	sum = sum_of(t->state);
-	delay = sum == SUM_RUNNABLE ? waited : estimate_delay(next, now, waited);
-	t->waited_ns = waited;
-	t->delay_ns = delay;
-	t->sum_ns[SUM_RUNNABLE] += delay;
-	if (sum == SUM_UNINTERRUPTIBLE)
-		t->sum_ns[SUM_UNINTERRUPTIBLE] += waited - delay;
-	else
-		t->sum_ns[SUM_SLEEPING] += waited - delay;
-	if (waited >= min_wait_ns)
-		record_wait(c, t, next, now);
-	else if (waited >= first_wait_ns)
-		c->left_out++;
-	t->on_ns = now;
-	t->off_ns = 0;
+	if (t->on_ns) {
+		c->missed++; /* the begin of the wait had no event */
+		t->on_ns = now;
+		t->waited_ns = t->delay_ns = 0;
+		return;
+	}
+	end_wait(c, t, next, now, estimate_delay(next, now), 0);
 }
 
 /* TP_PROTO(bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state) */
@@ -251,7 +277,7 @@ int on_switch(__u64 *ctx)
 	struct switch_thread *from, *to;
 	__u32 zero = 0, out = prev->pid, in = next->pid, state = 0;
 	struct switch_counters *c = bpf_map_lookup_elem(&counters, &zero);
-	__u64 begin = 0, now;
+	__u64 begin = 0, now = 0;
 
 	if (!c)
 		return 0;
@@ -260,25 +286,26 @@ int on_switch(__u64 *ctx)
 	/* 0 is the idle thread. */
 	from = out ? bpf_map_lookup_elem(&watched, &out) : 0;
 	to = in ? bpf_map_lookup_elem(&watched, &in) : 0;
-	if (!from && !to) {
-		if (begin) {
-			c->timed++;
-			c->timed_ns += bpf_ktime_get_ns() - begin;
-		}
-		return 0;
-	}
-	now = bpf_ktime_get_ns();
 	if (from) {
 		/* A preempted thread is runnable, whatever state it has set. */
 		if (!(ctx[0] & 1))
 			state = has_state_argument ? (__u32)ctx[3] : prev->__state;
-		leave(from, prev, next, state, now);
+		now = bpf_ktime_get_ns();
+		leave(c, from, prev, next, state, now);
 	}
-	if (to)
+	if (to) {
+		if (!now)
+			now = bpf_ktime_get_ns();
 		arrive(c, to, next, now);
-	if (!(c->target_switches++ % TARGET_TIMED_ONE_IN)) {
+	}
+	if (now)
+		c->target_switches++;
+	if (begin && now) {
 		c->target_timed++;
-		c->target_timed_ns += bpf_ktime_get_ns() - now;
+		c->target_timed_ns += bpf_ktime_get_ns() - begin;
+	} else if (begin) {
+		c->timed++;
+		c->timed_ns += bpf_ktime_get_ns() - begin;
 	}
 	return 0;
 }

@@ -5,6 +5,8 @@
 
 #include <linux/types.h>
 
+#define SWITCH_NO_REGISTERS (-2)
+
 enum switch_limits {
 	SWITCH_THREADS = 1024, /* most watched threads */
 };
@@ -46,7 +48,7 @@ struct switch_wait {
 	__u64 count;          /* identifies the wait of a thread */
 	__u64 pc, sp;         /* user registers of the thread */
 	__u64 arguments[3];   /* of the system call */
-	__s32 call;           /* number of the system call, < 0: none */
+	__s32 call;           /* number of the system call, -1: none, SWITCH_NO_REGISTERS: unknown */
 	__u32 tid, tgid;
 	__u32 cpu;            /* after the wait */
 	__u32 state;          /* as in switch_thread */
@@ -63,6 +65,8 @@ struct switch_counters {
 	__u64 target_timed, target_timed_ns;
 	__u64 waits;           /* of at least min_wait_ns: recorded or lost */
 	__u64 lost;            /* waits that did not fit into the ring buffer */
+	__u64 rebuilt;         /* waits whose end had no event: the scheduler's own times gave it */
+	__u64 missed;          /* times of threads between two events that do not fit together: in no sum */
 	__u64 left_out;        /* waits of at least first_wait_ns, but less than min_wait_ns */
 };
 

@@ -23,6 +23,8 @@ type HostSwitchSwitchCounters struct {
 	TargetTimedNs  uint64
 	Waits          uint64
 	Lost           uint64
+	Rebuilt        uint64
+	Missed         uint64
 	LeftOut        uint64
 }
 

@@ -51,24 +51,25 @@ const (
 	unknownCall = -2
 )
 
-// readOpenCall completes a present wait by what /proc says.
-func readOpenCall(t *thread, w *switches.Wait) {
+// readOpenCall completes a present wait by what /proc says. It returns false if the thread does not wait.
+func readOpenCall(t *thread, w *switches.Wait) bool {
 	w.Tgid, w.Call = uint32(t.pid), unknownCall
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/syscall", t.pid, t.tid))
 	if err != nil {
-		return
+		return true
 	}
 	fields := strings.Fields(string(text)) // "running", or the number, six arguments, sp and pc
 	if len(fields) < 3 {
-		return
+		return w.State == 0
 	}
 	call, err := strconv.ParseInt(fields[0], 10, 32)
 	if err != nil {
-		return
+		return true
 	}
 	w.Call = int32(call)
 	w.Sp, _ = strconv.ParseUint(fields[len(fields)-2], 0, 64)
 	w.Pc, _ = strconv.ParseUint(fields[len(fields)-1], 0, 64)
+	return true
 }
 
 // systemCall is a system call in which threads wait. reason is "" if it depends on more than the call.

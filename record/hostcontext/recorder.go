@@ -155,8 +155,8 @@ func (r *Recorder) sendMetrics(now int64, isLast bool) {
 			continue
 		}
 		rows = append(rows, t.metrics.sample(t, r.opt.Clock.UnixNs(uint64(now)), &account, isLast)...)
-		if isLast && account.IsWaiting && int64(account.Open.OnNs-account.Open.OffNs) >= int64(r.limit.min) {
-			readOpenCall(t, &account.Open)
+		if isLast && account.IsWaiting && account.Open.OnNs-account.Open.OffNs >= uint64(r.limit.min) &&
+			readOpenCall(t, &account.Open) {
 			row := r.waitRow(&account.Open)
 			row.Flags = format.FlagOpen
 			rows = append(rows, row)
@@ -188,6 +188,9 @@ func (r *Recorder) limitWaits() {
 	lost, changed := r.limit.update(&c)
 	if lost > 0 {
 		r.opt.Sink.CountLostHost(lost)
+	}
+	if c.Missed > 0 {
+		r.note("the kernel reported some context switches only in part: the times between are in no sum")
 	}
 	if changed {
 		if err := r.accounts.SetMinWait(r.limit.min); err != nil {

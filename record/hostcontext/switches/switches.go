@@ -158,6 +158,8 @@ type Counters struct {
 	Waits                    int64 // long waits, recorded or lost
 	Lost                     int64 // long waits without a record
 	LeftOut                  int64 // waits that had no record because of SetMinWait
+	// Missed counts times of threads that are in no sum, because the kernel had no event of a switch.
+	Missed int64
 }
 
 // Counters returns the totals so far.
@@ -175,6 +177,7 @@ func (a *Accounts) Counters() (Counters, error) {
 		c.Waits += int64(n.Waits)
 		c.Lost += int64(n.Lost)
 		c.LeftOut += int64(n.LeftOut)
+		c.Missed += int64(n.Missed)
 		timed, timedNs = timed+n.Timed, timedNs+n.TimedNs
 		targetTimed, targetTimedNs = targetTimed+n.TargetTimed, targetTimedNs+n.TargetTimedNs
 	}
