@@ -8,7 +8,7 @@ import (
 
 // waitTexts describe waits by reason.
 var waitTexts = map[string]string{
-	format.ReasonSleep:      "the program sleeps",
+	format.ReasonSleep:      "sleeps",
 	format.ReasonGIL:        "waits for the GIL",
 	format.ReasonLock:       "waits for a lock",
 	format.ReasonCondition:  "waits for a condition, or a lock without an owner",

@@ -116,8 +116,12 @@ func stackFrameName(f *format.Frame) string {
 // printStacksText prints looks for people. Threads with equal stacks and states share them.
 func printStacksText(out io.Writer, looks []*hoststack.Look) error {
 	w := bufio.NewWriter(out)
+	groups := groupLooks(looks)
+	for _, line := range describeGroups(groups) {
+		fmt.Fprintln(w, line)
+	}
 	for i, look := range looks {
-		if i > 0 {
+		if i > 0 || len(groups) > 1 || len(looks) > 1 {
 			fmt.Fprintln(w)
 		}
 		fmt.Fprintln(w, describeLook(look))
@@ -179,7 +183,7 @@ func describeThread(t *hoststack.Thread, look *hoststack.Look) string {
 	if t.SystemCall != "" && t.State != hoststack.StateRunning && t.State != hoststack.StateRunnable {
 		text += " in " + t.SystemCall
 	}
-	if why := catalog.DescribeWait(&t.Wait, findOwnerLine(look, t)); why != "" {
+	if why := catalog.DescribeWait(&t.Wait, findOwnerLine(look, t)); why != "" && t.Wait.Reason != format.ReasonSleep {
 		text += ": " + why
 	}
 	if t.InIOWait && t.Wait.Reason != format.ReasonFile && t.Wait.Reason != format.ReasonPageFault {
@@ -233,6 +237,7 @@ type jsonLook struct {
 	Truncated   int          `json:"truncated"`
 	Missed      int          `json:"missed"`
 	Notes       []string     `json:"notes"`
+	Rank        *int         `json:"rank,omitempty"`
 	Threads     []jsonThread `json:"threads"`
 }
 
@@ -270,8 +275,9 @@ type jsonFrame struct {
 // printStacksJSON prints one object with the looks. With several looks, each object is one line.
 func printStacksJSON(out io.Writer, looks []*hoststack.Look, oneLine bool) error {
 	object := struct {
-		Processes []jsonLook `json:"processes"`
-	}{[]jsonLook{}}
+		Processes []jsonLook  `json:"processes"`
+		Groups    []jsonGroup `json:"groups"`
+	}{[]jsonLook{}, newJSONGroups(groupLooks(looks))}
 	for _, look := range looks {
 		object.Processes = append(object.Processes, newJSONLook(look))
 	}
@@ -289,6 +295,9 @@ func newJSONLook(look *hoststack.Look) jsonLook {
 		Python: look.Python, Complete: look.Count(hoststack.StatusComplete),
 		Truncated: look.Count(hoststack.StatusTruncated), Missed: look.Count(hoststack.StatusMissed),
 		Notes: append([]string{}, look.Notes...), Threads: []jsonThread{},
+	}
+	if look.Identity != nil {
+		l.Rank = look.Identity.Rank
 	}
 	for i := range look.Threads {
 		l.Threads = append(l.Threads, newJSONThread(&look.Threads[i]))

@@ -43,6 +43,8 @@ type Looker struct {
 type target struct {
 	process *process.Process
 	space   *space
+	// facts are read in the first look. Only one look of a process runs at a time.
+	facts *process.Facts
 	// stuck is not nil while a look waits for the process beyond its deadline.
 	stuck chan struct{}
 }

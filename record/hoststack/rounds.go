@@ -49,6 +49,7 @@ type rounds struct {
 	found     map[uint32]*candidate
 	notes     []string
 	version   string // of Python
+	identity  *format.Identity
 }
 
 // candidate is the stack of a thread. It is not changed after it is in found.
@@ -93,6 +94,7 @@ func (r *rounds) run(ctx context.Context) error {
 		return nil
 	}
 	r.findInterpreter()
+	r.readIdentity()
 	for r.round = 1; r.round <= maxRounds && ctx.Err() == nil; r.round++ {
 		left, err := r.take(ctx)
 		if err != nil {
@@ -109,6 +111,17 @@ func (r *rounds) run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// readIdentity reads the role of the process in its job, from its environment.
+func (r *rounds) readIdentity() {
+	if r.target.facts == nil {
+		facts := r.target.process.ReadFacts(nil)
+		r.target.facts = &facts
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.identity = r.target.facts.Identity
 }
 
 // findInterpreter finds the Python of the process.
@@ -300,7 +313,7 @@ func (r *rounds) abandon() {
 func (r *rounds) finish() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.look.Python, r.look.Notes = r.version, r.notes
+	r.look.Python, r.look.Notes, r.look.Identity = r.version, r.notes, r.identity
 	if r.timedOut {
 		r.look.Notes = append(r.look.Notes, reasonTimeout)
 	}

@@ -98,6 +98,8 @@ type Look struct {
 	Threads []Thread // sorted by thread ID, the first thread of the process first
 	// Python is the version of the interpreter whose frames were read, "" for none.
 	Python string
+	// Identity is the role of the process in its job, nil if it is unknown.
+	Identity *format.Identity
 	// Notes are facts about missing data.
 	Notes []string
 }

@@ -52,6 +52,11 @@ func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	if err := s.addGPUWorks(verdicts); err != nil {
 		return nil, err
 	}
+	if err := s.readLooks(); err != nil {
+		return nil, err
+	}
+	s.addThreadStates(verdicts)
+	groups := s.groupProcesses(verdicts, silent)
 	r := &report.Report{
 		Command: "hang", Window: s.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes,
 		Sentences: []string{"result", "gpu_work", "advice", "look_at"},
@@ -60,13 +65,16 @@ func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 		r.NoMatch = s.Seen.ExplainNoMatch(&opt.Filter)
 	}
 	long := s.longCallTable()
-	r.Facts = s.computeFacts(verdicts, silent, polls)
+	r.Facts = s.computeFacts(verdicts, silent, polls, groups)
 	r.Totals = s.computeTotals(verdicts, len(silent), len(long.Rows))
 	r.Tables = []report.Table{
 		s.processTable(verdicts), s.threadTable(verdicts), s.launchTable(verdicts), long, polls.pollTable(),
 	}
 	if len(s.T.Facts.Channels) > 0 {
 		r.Tables = slices.Insert(r.Tables, 1, s.workTable(verdicts))
+	}
+	if len(groups) > 0 {
+		r.Tables = slices.Insert(r.Tables, 1, s.stackTable(groups))
 	}
 	if identities := processes.NewProcessTable(t, &opt.Filter); len(identities.Rows) > 0 {
 		identities.Name, identities.Title = "identities", "identities of processes"

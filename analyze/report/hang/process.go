@@ -25,6 +25,7 @@ type ProcessVerdict struct {
 	Evidence    []string
 	Level       string
 	Reasons     []string
+	stack       string   // what its thread does, as a sentence; "": unknown
 	waitingIn   *callRef // open call that determines the state; nil if there is none
 }
 
@@ -182,7 +183,11 @@ func (s *Scan) resultText(verdicts []ProcessVerdict) string {
 	if same > 1 {
 		text = fmt.Sprintf("%s: %d processes, such as %s", worst.State, same, s.T.PidLabel(worst.History.Pid))
 	}
-	return text + ", " + worst.Evidence[0]
+	text += ", " + worst.Evidence[0]
+	if worst.stack != "" {
+		text += "; " + worst.stack
+	}
+	return text
 }
 
 // firstOutlierText returns the first outlier of a group of processes and its first difference, or

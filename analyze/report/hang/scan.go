@@ -9,6 +9,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/threadstate"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -30,6 +31,7 @@ type Scan struct {
 	Long      []callRef // heap of the longest calls that returned, shortest first
 	details   map[rowRef]*callDetails
 	works     gpuWorks
+	looks     map[int32][]threadstate.Look // by pid
 
 	// thread and history are those of the last row, because most rows have the same thread as the
 	// row before.

@@ -10,6 +10,7 @@ import (
 var Sections = []report.Section{
 	{Title: "facts", Columns: factColumns},
 	{Title: "processes", Columns: processColumns},
+	{Title: "stacks", Columns: stackColumns},
 	{Title: "gpu_works", Columns: workColumns},
 	{Title: "threads", Columns: threadColumns},
 	{Title: "launches", Columns: launchColumns},

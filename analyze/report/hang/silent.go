@@ -6,11 +6,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/threadstate"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
 // A process that was already hung when recording started makes no recorded call, because its open
-// call began before. The report calls it silent and gives advice on other tools.
+// call began before. If the recording has the stacks of its threads, the report names the CUDA call,
+// the line and the reason. Else it calls the process silent and gives advice on other tools.
 
 // processesWithoutCalls returns the recorded processes that made no call and had not ended.
 func (s *Scan) processesWithoutCalls() (list []int32) {
@@ -38,22 +40,38 @@ func (s *Scan) pidLabels(pids []int32) string {
 }
 
 // silentResult returns the result and the advice for a recording in which no process made a call.
-func (s *Scan) silentResult(silent []int32, polls *pollCounts) (result, advice string) {
+func (s *Scan) silentResult(
+	silent []int32, polls *pollCounts, groups []threadstate.Group,
+) (result, advice string) {
 	if len(silent) == 0 {
 		return "no call was recorded, and all recorded processes ended", ""
 	}
-	who, pid := "process "+s.T.PidLabel(silent[0]), silent[0]
+	pid := silent[0]
+	if len(groups) > 0 {
+		pid = groups[0].Members[0].Look.Pid
+	}
+	who := "process " + s.T.PidLabel(pid)
 	if n := len(silent); n > 1 {
 		who = fmt.Sprintf("%d processes, such as %s,", n, s.T.PidLabel(pid))
 	}
+	why, hangs := s.describeSilent(pid)
 	advice = fmt.Sprintf("run sudo gpurec stacks -p %d for the stacks of all its threads; "+
 		"next time record before the hang: gpurec record -p PID --ring 10m", pid)
+	if why != "" {
+		advice = ""
+	}
 	switch lost := s.T.Rec.Meta.Totals().Lost; {
 	case lost > 0:
 		result = fmt.Sprintf("unknown: no call was recorded, and %s lost", units.CountWithNoun(lost, "call"))
 	case polls.perSec >= minPollsPerSecond:
 		result = fmt.Sprintf("polling: %s made no CUDA call except %s queries of events and streams per second: the "+
 			"awaited work began before the recording", who, units.FormatCount(units.RoundInt(polls.perSec)))
+	case hangs:
+		result = fmt.Sprintf("hanging: %s made no CUDA call in the recorded %s: %s", who,
+			units.FormatDuration(s.Window.DurNs()), why)
+	case why != "":
+		result = fmt.Sprintf("silent: %s made no CUDA call in the recorded %s: %s", who,
+			units.FormatDuration(s.Window.DurNs()), why)
 	default:
 		result = fmt.Sprintf("silent: %s made no CUDA call in the recorded %s: a call that began before the recording "+
 			"may hang", who, units.FormatDuration(s.Window.DurNs()))

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/threadstate"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -19,7 +20,7 @@ var factColumns = []report.Column{
 	},
 	{
 		Key: "advice", Title: "what to do", Unit: report.UnitText,
-		About: "advice on other tools to run if no process made a CUDA call",
+		About: "advice on other tools to run if no process made a CUDA call and the recording has no stacks of threads",
 	},
 	{
 		Key: "gpu_work", Title: "GPU", Unit: report.UnitText,
@@ -27,8 +28,11 @@ var factColumns = []report.Column{
 			"absent without GPU times",
 	},
 	{
-		Key: "look_at", Title: "look at", Unit: report.UnitText,
-		About: "process that differs from the others of its group, and the difference",
+		Key:   "look_at",
+		Title: "look at",
+		Unit:  report.UnitText,
+		About: "process that differs from the others of its group, and the difference: in its calls, or in the stack of " +
+			"its thread",
 	},
 	{
 		Key: "moment_ns", Title: "looked at", Unit: report.UnitNs,
@@ -73,8 +77,10 @@ var totalColumns = []report.Column{
 }
 
 // computeFacts returns the facts of the report: result, advice, and the first outlier.
-func (s *Scan) computeFacts(verdicts []ProcessVerdict, silent []int32, polls *pollCounts) []report.Fact {
-	result, advice := s.silentResult(silent, polls)
+func (s *Scan) computeFacts(
+	verdicts []ProcessVerdict, silent []int32, polls *pollCounts, groups []threadstate.Group,
+) []report.Fact {
+	result, advice := s.silentResult(silent, polls, groups)
 	var stuck any
 	if len(verdicts) > 0 {
 		result, advice = s.resultText(verdicts), ""
@@ -84,7 +90,7 @@ func (s *Scan) computeFacts(verdicts []ProcessVerdict, silent []int32, polls *po
 		"result":        result,
 		"advice":        advice,
 		"gpu_work":      stuck,
-		"look_at":       firstOutlierText(s.T, verdicts),
+		"look_at":       cmp.Or(firstOutlierText(s.T, verdicts), s.outlierText(groups)),
 		"moment_ns":     s.EndNs - s.T.RecordingWindow().FromNs,
 		"without_calls": s.pidLabels(silent),
 	})

@@ -1,0 +1,112 @@
+package threadstate
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/stack"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/format"
+)
+
+// maxThreads bounds the threads that Read keeps.
+const maxThreads = 1 << 18
+
+// Read returns the looks of a recording up to a time, Unix ns: by pid, in the order of time.
+func Read(t *timeline.Timeline, untilNs int64) (map[int32][]Look, error) {
+	r := reader{stacks: &t.Stacks, frames: make(map[int32][]format.Frame), looks: make(map[lookKey]*Look)}
+	for _, g := range t.Host {
+		if !slices.Contains(g.Kinds(), format.KindThreadState) {
+			continue
+		}
+		r.readGroup(g, untilNs)
+		if err := g.Err(); err != nil {
+			return nil, t.WrapReadError(err)
+		}
+	}
+	byPid := make(map[int32][]Look)
+	for key, look := range r.looks {
+		slices.SortStableFunc(look.Threads, func(a, b Thread) int { return cmp.Compare(a.Tid, b.Tid) })
+		byPid[key.pid] = append(byPid[key.pid], *look)
+	}
+	for _, looks := range byPid {
+		slices.SortFunc(looks, func(a, b Look) int { return cmp.Compare(a.AtNs, b.AtNs) })
+	}
+	return byPid, nil
+}
+
+// lookKey identifies a look: its rows have one time.
+type lookKey struct {
+	pid  int32
+	atNs int64
+}
+
+// reader collects the rows of looks.
+type reader struct {
+	stacks  *stack.StackTable
+	frames  map[int32][]format.Frame // by number of the stack
+	looks   map[lookKey]*Look
+	threads int
+}
+
+// readGroup reads the thread states of a row group.
+func (r *reader) readGroup(g *format.Group, untilNs int64) {
+	kinds, start, off := g.Strings("kind"), g.Int64("start_ns", nil), g.Int64("dur_ns", nil)
+	pids, tids, stacks := g.Int32("pid", nil), g.Int32("tid", nil), g.Int32("stack_id", nil)
+	names, messages := g.Strings("name"), g.Strings("message")
+	for i, at := range start {
+		if kinds.At(i) != format.KindThreadState || at > untilNs || r.threads == maxThreads {
+			continue
+		}
+		r.threads++
+		th := Thread{
+			Pid:   pids[i],
+			Tid:   tids[i],
+			State: names.At(i),
+			OffNs: min(max(0, off[i]), max(0, at)),
+			Stack: stacks[i],
+		}
+		// A message that is not as expected leaves the fact empty.
+		_ = json.Unmarshal([]byte(messages.At(i)), &th.Wait)
+		th.Name, th.Frames = th.Wait.Thread, r.framesOf(stacks[i])
+		key := lookKey{th.Pid, at}
+		look := r.looks[key]
+		if look == nil {
+			look = &Look{Pid: th.Pid, AtNs: at, When: th.Wait.When}
+			r.looks[key] = look
+		}
+		look.Threads = append(look.Threads, th)
+	}
+}
+
+// framesOf returns the frames of a stack.
+func (r *reader) framesOf(id int32) []format.Frame {
+	if frames, ok := r.frames[id]; ok {
+		return frames
+	}
+	var frames []format.Frame
+	for _, f := range r.stacks.Stacks[id] {
+		frames = append(frames, r.stacks.Frames[f])
+	}
+	r.frames[id] = frames
+	return frames
+}
+
+// SinceNs returns for how long a thread of the last look has done the same at least: since it came to
+// a processor, or since the first of the looks before in which its stack was equal.
+func SinceNs(looks []Look, t *Thread, atNs int64) int64 {
+	if len(looks) == 0 {
+		return 0
+	}
+	last := &looks[len(looks)-1]
+	since, key := last.AtNs-t.OffNs, t.Key()
+	for i := len(looks) - 2; i >= 0; i-- {
+		k := slices.IndexFunc(looks[i].Threads, func(o Thread) bool { return o.Tid == t.Tid && o.Key() == key })
+		if k < 0 {
+			break
+		}
+		since = min(since, looks[i].AtNs-looks[i].Threads[k].OffNs)
+	}
+	return max(0, atNs-since)
+}
