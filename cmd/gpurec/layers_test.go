@@ -181,8 +181,15 @@ var mayImport = map[string][]string{
 		"golang.org/x/sys",
 	},
 	"record/hostcontext": {
-		"bpf", "format", "symbolize", "record/clock", "record/hoststack", "record/hostcontext/switches", "record/privilege",
-		"record/process", "golang.org/x/sys",
+		"bpf",
+		"format",
+		"symbolize",
+		"record/clock",
+		"record/hoststack",
+		"record/hostcontext/switches",
+		"record/privilege",
+		"record/process",
+		"golang.org/x/sys",
 	},
 	"record/hostcontext/switches": {
 		"bpf", "format", "record/host", "record/privilege", "github.com/cilium/ebpf", "golang.org/x/sys",

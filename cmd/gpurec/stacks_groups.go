@@ -66,7 +66,12 @@ func describeGroups(groups []threadstate.Group) []string {
 				differs = " differ"
 			}
 		}
-		text := fmt.Sprintf("  %s%s: %s", groupLabel(&groups[i]), differs, first.Look.Describe(first.Thread, first.Thread.OffNs))
+		text := fmt.Sprintf(
+			"  %s%s: %s",
+			groupLabel(&groups[i]),
+			differs,
+			first.Look.Describe(first.Thread, first.Thread.OffNs),
+		)
 		lines = append(lines, strings.Map(message.Printable, text))
 	}
 	return lines

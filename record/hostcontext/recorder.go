@@ -84,6 +84,8 @@ func (r *Recorder) Close() { r.accounts.Close() }
 // Run records until stop is closed. It returns after all rows are sent.
 func (r *Recorder) Run(stop <-chan struct{}) {
 	meter := startMeter()
+	var helpers sync.WaitGroup
+	helpers.Go(func() { r.runLooks(stop) })
 	r.sendNote()
 	nextMetrics := clock.ReadNs(unix.CLOCK_MONOTONIC)
 	for {
@@ -100,6 +102,7 @@ func (r *Recorder) Run(stop <-chan struct{}) {
 			break
 		}
 	}
+	helpers.Wait()
 	r.threads.follow(r.opt.Threads())
 	r.readWaits()
 	r.readWaits() // sends those of the last read, too
@@ -131,7 +134,12 @@ func (r *Recorder) waitRow(w *switches.Wait) format.Row {
 		DurNs: int64(w.OnNs - w.OffNs), Pid: int32(w.Tgid), Tid: int32(w.Tid), CPU: int32(w.Cpu),
 		Value: float64(w.DelayNs),
 	}
-	setMessage(&row, explainWait(w))
+	fact := explainWait(w)
+	if t := r.threads.get(int(w.Tid)); t != nil {
+		t.stacks.setStack(&row, w, fact)
+	} else {
+		setMessage(&row, fact)
+	}
 	return row
 }
 
@@ -154,6 +162,10 @@ func (r *Recorder) sendMetrics(now int64, isLast bool) {
 		if err != nil || !ok {
 			continue
 		}
+		if t.hasEnded {
+			r.threads.forget(t) // its last waits have rows by now
+			continue
+		}
 		rows = append(rows, t.metrics.sample(t, r.opt.Clock.UnixNs(uint64(now)), &account, isLast)...)
 		if isLast && account.IsWaiting && account.Open.OnNs-account.Open.OffNs >= uint64(r.limit.min) &&
 			readOpenCall(t, &account.Open) {
@@ -161,9 +173,7 @@ func (r *Recorder) sendMetrics(now int64, isLast bool) {
 			row.Flags = format.FlagOpen
 			rows = append(rows, row)
 		}
-		if account.HasEnded || isLast {
-			r.threads.forget(t)
-		}
+		t.hasEnded = account.HasEnded
 	}
 	r.send(rows)
 }

@@ -24,8 +24,11 @@ const (
 // thread is a watched thread.
 type thread struct {
 	pid, tid int
-	sinceNs  int64 // CLOCK_MONOTONIC
-	metrics  metrics
+	sinceNs  int64   // CLOCK_MONOTONIC
+	metrics  metrics // of Run
+	hasEnded bool    // of Run
+	lookedAt uint64  // of looks: the wait that they know
+	stacks   stackCache
 }
 
 // id returns pid<<32|tid.
@@ -60,6 +63,20 @@ func (s *threadSet) all() []*thread {
 	}
 	slices.SortFunc(list, func(a, b *thread) int { return a.tid - b.tid })
 	return list
+}
+
+// get returns a watched thread, nil if it is not watched.
+func (s *threadSet) get(tid int) *thread {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byTid[tid]
+}
+
+// has reports whether threads of a process are watched.
+func (s *threadSet) has(pid int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.counts[pid] > 0
 }
 
 // follow watches the threads of a list that are not watched yet. ids are pid<<32|tid.

@@ -7,12 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/clock"
+	"github.com/gpurec/gpurec/record/hoststack/cpython"
 	"github.com/gpurec/gpurec/record/hoststack/snapshot"
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/process"
@@ -37,6 +41,7 @@ type Looker struct {
 	targets map[int]*target
 	kernel  map[uint64]format.Frame // kernel functions by address
 	files   *fileCache
+	cpuNs   atomic.Int64
 }
 
 // target is a process with its code.
@@ -45,6 +50,9 @@ type target struct {
 	space   *space
 	// facts are read in the first look. Only one look of a process runs at a time.
 	facts *process.Facts
+	// interpreter is the Python of the process at checkedAt, nil for none. Only glances keep it.
+	interpreter *cpython.Interpreter
+	checkedAt   time.Time
 	// stuck is not nil while a look waits for the process beyond its deadline.
 	stuck chan struct{}
 }
@@ -99,7 +107,7 @@ func (l *Looker) Look(ctx context.Context, pid int) (*Look, error) {
 		return nil, &process.Error{Pid: pid, Comm: t.process.Comm, Err: process.ErrNoProcess}
 	}
 	r.first = r.before
-	if err := l.runWithDeadline(ctx, t, r); err != nil {
+	if err := l.runWithDeadline(ctx, t, r, r.run); err != nil {
 		return nil, err
 	}
 	r.finish()
@@ -130,7 +138,9 @@ func (l *Looker) open(pid int) (*target, error) {
 
 // runWithDeadline runs the rounds in a goroutine, because reads of the process can wait without end.
 // After the deadline, that goroutine keeps the reader until it ends, and the Looker gets another one.
-func (l *Looker) runWithDeadline(ctx context.Context, t *target, r *rounds) error {
+func (l *Looker) runWithDeadline(
+	ctx context.Context, t *target, r *rounds, run func(context.Context) error,
+) error {
 	if t.stuck != nil {
 		select {
 		case <-t.stuck:
@@ -149,7 +159,12 @@ func (l *Looker) runWithDeadline(ctx context.Context, t *target, r *rounds) erro
 	r.reader = l.reader
 	go func() {
 		defer close(ended)
-		done <- r.run(ctx)
+		runtime.LockOSThread() // to read its CPU time
+		defer runtime.UnlockOSThread()
+		before := clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID)
+		err := run(ctx)
+		l.cpuNs.Add(clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID) - before)
+		done <- err
 	}()
 	select {
 	case err := <-done:
