@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/clock"
 	"github.com/gpurec/gpurec/record/hostcontext/switches"
 	"github.com/gpurec/gpurec/record/hoststack"
@@ -30,6 +31,8 @@ type looks struct {
 	recorder *Recorder
 	looker   *hoststack.Looker
 	hz       float64
+	changes  int          // of the watched threads that are sampled
+	lost     int64        // samples
 	pids     map[int]bool // processes that the looker knows
 }
 
@@ -48,7 +51,9 @@ func (r *Recorder) runLooks(stop <-chan struct{}) {
 	second := time.Now()
 	lookerCPU := looker.CPUNs()
 	for !clock.Sleep(stop, time.Duration(float64(time.Second)/l.hz)) {
+		l.setSampled()
 		l.look()
+		l.readSamples()
 		cpu := looker.CPUNs()
 		used += meter.take() + cpu - lookerCPU
 		lookerCPU = cpu
@@ -59,7 +64,66 @@ func (r *Recorder) runLooks(stop <-chan struct{}) {
 			l.forgetProcesses()
 		}
 	}
+	l.readSamples()
 	r.addCost(used + meter.take())
+}
+
+// setSampled samples all watched threads while they run.
+func (l *looks) setSampled() {
+	changes := l.recorder.threads.countChanges()
+	if changes == l.changes {
+		return
+	}
+	l.changes = changes
+	tids := make(map[int][]int)
+	for _, t := range l.recorder.threads.all() {
+		tids[t.pid] = append(tids[t.pid], t.tid)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+	defer cancel()
+	for pid, list := range tids {
+		l.pids[pid] = true
+		err := l.looker.SetSampled(ctx, pid, list, int(l.recorder.opt.Mode.hz()))
+		if err != nil && !errors.Is(err, process.ErrNoProcess) {
+			l.recorder.note(fmt.Sprintf("some threads have no samples: %v", err))
+		}
+	}
+}
+
+// readSamples sends the rows of samples.
+func (l *looks) readSamples() {
+	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+	defer cancel()
+	samples, lost, err := l.looker.Samples(ctx)
+	if err != nil {
+		l.recorder.note(fmt.Sprintf("some threads have no samples: %v", err))
+	}
+	if lost > l.lost {
+		l.recorder.opt.Sink.CountLostHost(lost - l.lost)
+		l.lost = lost
+	}
+	period := int64(float64(time.Second) / l.recorder.opt.Mode.hz())
+	rows := make([]format.Row, 0, len(samples))
+	for i := range samples {
+		s := &samples[i]
+		row := format.Row{
+			Kind:    format.KindCPUSample,
+			StartNs: l.recorder.opt.Clock.UnixNs(uint64(s.AtNs)),
+			DurNs:   period,
+			Pid: int32(
+				s.Pid,
+			),
+			Tid:         int32(s.Tid),
+			CPU:         int32(s.CPU),
+			Frames:      s.Frames,
+			StackStatus: format.StackComplete,
+		}
+		if s.Status == hoststack.StatusTruncated {
+			row.StackStatus = format.StackTruncated
+		}
+		rows = append(rows, row)
+	}
+	l.recorder.send(rows)
 }
 
 // pace sets the rate of looks by the share of a processor that they took.

@@ -339,6 +339,17 @@ func TestSpin(t *testing.T) {
 	if ran := float64(p.ran[0]); m[format.HostRunning] < 0.95*ran || m[format.HostRunning] > 1.05*ran {
 		t.Errorf("running %.0f ns, want %.0f", m[format.HostRunning], ran)
 	}
+	samples := got.ofKind(format.KindCPUSample, p.tids[0])
+	sampled := int64(0)
+	for _, row := range samples {
+		sampled += row.DurNs
+		if row.StackStatus != format.StackComplete || !hasFunction(row.Frames, "run_spinning") {
+			t.Errorf("sample %+v", row)
+		}
+	}
+	if share := float64(sampled) / float64(p.ran[0]); share < 0.9 || share > 1.1 {
+		t.Errorf("%d samples of %d ns represent %.2f of %d ns", len(samples), samples[0].DurNs, share, p.ran[0])
+	}
 }
 
 // TestPreempted pins two threads that spin to one processor: each waits half of the time in the run queue.

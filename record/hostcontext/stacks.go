@@ -39,7 +39,10 @@ type stackCache struct {
 // add adds the stack of a look.
 func (c *stackCache) add(t *hoststack.Thread) {
 	s := &waitStack{
-		count: t.VoluntarySwitches + t.InvoluntarySwitches, frames: t.Frames, status: format.StackComplete, fact: t.Wait,
+		count:  t.VoluntarySwitches + t.InvoluntarySwitches,
+		frames: t.Frames,
+		status: format.StackComplete,
+		fact:   t.Wait,
 	}
 	if t.Status == hoststack.StatusTruncated {
 		s.status = format.StackTruncated

@@ -42,6 +42,8 @@ type threadSet struct {
 	mu     sync.Mutex
 	byTid  map[int]*thread
 	counts map[int]int // threads by pid
+	// changes counts the changes of byTid.
+	changes int
 	// ended are threads that have ended, but may be listed for a while.
 	ended map[uint64]bool
 }
@@ -70,6 +72,13 @@ func (s *threadSet) get(tid int) *thread {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.byTid[tid]
+}
+
+// countChanges returns a number that differs if a thread was added or removed.
+func (s *threadSet) countChanges() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changes
 }
 
 // has reports whether threads of a process are watched.
@@ -126,6 +135,7 @@ func (s *threadSet) watch(pid, tid int) bool {
 	}
 	s.byTid[tid] = &thread{pid: pid, tid: tid, sinceNs: now}
 	s.counts[pid]++
+	s.changes++
 	return true
 }
 
@@ -135,6 +145,7 @@ func (s *threadSet) forget(t *thread) {
 	defer s.mu.Unlock()
 	s.accounts.Forget(t.tid)
 	delete(s.byTid, t.tid)
+	s.changes++
 	if s.counts[t.pid]--; s.counts[t.pid] == 0 {
 		delete(s.counts, t.pid)
 	}

@@ -27,11 +27,16 @@ func (l *Looker) Glance(ctx context.Context, pid int, tids []int) ([]Thread, err
 	if err != nil {
 		return nil, err
 	}
-	r := &rounds{looker: l, target: t, pid: pid, found: make(map[uint32]*candidate), round: 1, isGlance: true}
+	r := l.newGlance(t, pid)
 	if err := l.runWithDeadline(ctx, t, r, func(ctx context.Context) error { return r.glance(ctx, tids) }); err != nil {
 		return nil, err
 	}
 	return r.finishGlance(), nil
+}
+
+// newGlance returns the rounds of a glance.
+func (l *Looker) newGlance(t *target, pid int) *rounds {
+	return &rounds{looker: l, target: t, pid: pid, found: make(map[uint32]*candidate), round: 1, isGlance: true}
 }
 
 // finishGlance returns the threads with a stack. After a timeout it returns none.
@@ -54,6 +59,10 @@ func (l *Looker) CPUNs() int64 { return l.cpuNs.Load() }
 
 // Forget releases what is kept for a process.
 func (l *Looker) Forget(pid int) {
+	if s := l.sampled[pid]; s != nil {
+		s.close()
+		delete(l.sampled, pid)
+	}
 	if t := l.targets[pid]; t != nil && t.stuck == nil {
 		t.process.Close()
 		delete(l.targets, pid)
@@ -61,8 +70,8 @@ func (l *Looker) Forget(pid int) {
 	}
 }
 
-// glance takes the stacks of some threads.
-func (r *rounds) glance(ctx context.Context, tids []int) error {
+// readFirst reads the states of threads before the glance.
+func (r *rounds) readFirst(tids []int) error {
 	r.first = make(map[uint32]*snapshot.Snapshot)
 	for _, tid := range tids {
 		err := r.reader.OneState(r.pid, tid, func(s *snapshot.Snapshot) { r.first[s.Tid] = s })
@@ -70,8 +79,13 @@ func (r *rounds) glance(ctx context.Context, tids []int) error {
 			return err
 		}
 	}
-	if len(r.first) == 0 {
-		return nil
+	return nil
+}
+
+// glance takes the stacks of some threads.
+func (r *rounds) glance(ctx context.Context, tids []int) error {
+	if err := r.readFirst(tids); err != nil || len(r.first) == 0 {
+		return err
 	}
 	if err := r.prepareGlance(); err != nil {
 		return err

@@ -41,6 +41,7 @@ type Looker struct {
 	targets map[int]*target
 	kernel  map[uint64]format.Frame // kernel functions by address
 	files   *fileCache
+	sampled map[int]*sampled // by pid
 	cpuNs   atomic.Int64
 }
 
@@ -65,6 +66,7 @@ func Open() (*Looker, error) {
 	}
 	return &Looker{
 		reader: reader, targets: make(map[int]*target), kernel: make(map[uint64]format.Frame), files: newFileCache(),
+		sampled: make(map[int]*sampled),
 	}, nil
 }
 
@@ -80,6 +82,9 @@ func DropPrivileges() error {
 
 // Close releases programs and files.
 func (l *Looker) Close() {
+	for _, s := range l.sampled {
+		s.close()
+	}
 	l.reader.Close()
 	for _, t := range l.targets {
 		t.process.Close()
