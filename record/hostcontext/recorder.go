@@ -93,6 +93,7 @@ func (r *Recorder) Run(stop <-chan struct{}) {
 		now := clock.ReadNs(unix.CLOCK_MONOTONIC)
 		r.readWaits()
 		if now >= nextMetrics {
+			r.threads.followChildren(r.opt.Processes())
 			nextMetrics = max(nextMetrics+int64(metricInterval), now)
 			r.sendMetrics(now, false)
 			r.limitWaits()

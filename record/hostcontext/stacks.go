@@ -86,7 +86,7 @@ func (c *stackCache) setStack(row *format.Row, w *switches.Wait, fact format.Wai
 	s, isOwn := c.find(w)
 	switch {
 	case s == nil:
-	case isOwn && w.State != 0:
+	case isOwn && w.State != 0 && s.fact.Reason != format.ReasonRunQueue: // else it saw the end of the wait
 		row.Frames, row.StackStatus = s.frames, s.status
 		fact = s.fact
 	case isOwn:

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -19,11 +21,13 @@ import (
 const (
 	maxThreads           = 256 // of all processes
 	maxThreadsPerProcess = 64
+	maxChildren          = 64 // first threads of children without CUDA, of all processes
 )
 
 // thread is a watched thread.
 type thread struct {
 	pid, tid int
+	isChild  bool    // the first thread of a child process without CUDA
 	sinceNs  int64   // CLOCK_MONOTONIC
 	metrics  metrics // of Run
 	hasEnded bool    // of Run
@@ -39,9 +43,11 @@ type threadSet struct {
 	accounts *switches.Accounts
 	note     func(text string)
 
-	mu     sync.Mutex
-	byTid  map[int]*thread
-	counts map[int]int // threads by pid
+	mu    sync.Mutex
+	byTid map[int]*thread
+	// counts are the threads that use CUDA, by pid. children counts the others.
+	counts   map[int]int
+	children int
 	// changes counts the changes of byTid.
 	changes int
 	// ended are threads that have ended, but may be listed for a while.
@@ -85,7 +91,7 @@ func (s *threadSet) countChanges() int {
 func (s *threadSet) has(pid int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.counts[pid] > 0
+	return s.counts[pid] > 0 || s.byTid[pid] != nil
 }
 
 // follow watches the threads of a list that are not watched yet. ids are pid<<32|tid.
@@ -98,19 +104,42 @@ func (s *threadSet) follow(ids []uint64) {
 		if s.byTid[tid] != nil {
 			continue
 		}
-		if s.ended[id] || !s.watch(pid, tid) {
+		if s.ended[id] || !s.watchCUDA(pid, tid) {
 			ended[id] = true
 		}
 	}
 	s.ended = ended
 }
 
-// watch begins to watch a thread. It returns false if the thread has ended. The caller holds s.mu.
-func (s *threadSet) watch(pid, tid int) bool {
+// followChildren watches the first threads of processes without CUDA whose parents use CUDA. processes are the
+// start times of all recorded processes, by pid.
+func (s *threadSet) followChildren(processes map[int]int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for pid := range processes {
+		if s.counts[pid] > 0 || s.byTid[pid] != nil {
+			continue
+		}
+		if parent, ok := readParent(pid); !ok || s.counts[parent] == 0 {
+			continue
+		}
+		if s.children >= maxChildren {
+			s.note(fmt.Sprintf("more than %d child processes do not use CUDA: the others are not watched", maxChildren))
+			return
+		}
+		if s.watch(&thread{pid: pid, tid: pid, isChild: true}) {
+			s.children++
+		}
+	}
+}
+
+// watchCUDA begins to watch a thread that uses CUDA. It returns false if the thread has ended. The caller holds
+// s.mu.
+func (s *threadSet) watchCUDA(pid, tid int) bool {
 	if pid == os.Getpid() {
 		return true
 	}
-	if len(s.byTid) >= maxThreads {
+	if len(s.byTid)-s.children >= maxThreads {
 		s.note(fmt.Sprintf("more than %d threads use CUDA: the others are not watched", maxThreads))
 		return true
 	}
@@ -119,22 +148,30 @@ func (s *threadSet) watch(pid, tid int) bool {
 			maxThreadsPerProcess, pid))
 		return true
 	}
-	state, ok := readState(pid, tid)
+	if !s.watch(&thread{pid: pid, tid: tid}) {
+		return false
+	}
+	s.counts[pid]++
+	return true
+}
+
+// watch begins to watch a thread. It returns false if the thread has ended. The caller holds s.mu.
+func (s *threadSet) watch(t *thread) bool {
+	state, ok := readState(t.pid, t.tid)
 	if !ok {
 		return false
 	}
-	now := clock.ReadNs(unix.CLOCK_MONOTONIC)
-	if err := s.accounts.Watch(tid, now, state); err != nil {
+	t.sinceNs = clock.ReadNs(unix.CLOCK_MONOTONIC)
+	if err := s.accounts.Watch(t.tid, t.sinceNs, state); err != nil {
 		s.note(err.Error())
-		return true
-	}
-	// A thread that is alive now shows its end in the account. Otherwise, another thread may get its tid.
-	if _, ok := readState(pid, tid); !ok {
-		s.accounts.Forget(tid)
 		return false
 	}
-	s.byTid[tid] = &thread{pid: pid, tid: tid, sinceNs: now}
-	s.counts[pid]++
+	// A thread that is alive now shows its end in the account. Otherwise, another thread may get its tid.
+	if _, ok := readState(t.pid, t.tid); !ok {
+		s.accounts.Forget(t.tid)
+		return false
+	}
+	s.byTid[t.tid] = t
 	s.changes++
 	return true
 }
@@ -146,7 +183,9 @@ func (s *threadSet) forget(t *thread) {
 	s.accounts.Forget(t.tid)
 	delete(s.byTid, t.tid)
 	s.changes++
-	if s.counts[t.pid]--; s.counts[t.pid] == 0 {
+	if t.isChild {
+		s.children--
+	} else if s.counts[t.pid]--; s.counts[t.pid] == 0 {
 		delete(s.counts, t.pid)
 	}
 	s.ended[t.id()] = true
@@ -154,15 +193,32 @@ func (s *threadSet) forget(t *thread) {
 
 // readState returns the kernel's state of a thread. ok is false if there is no such thread.
 func readState(pid, tid int) (state uint32, ok bool) {
+	fields := readStat(pid, tid)
+	if len(fields) == 0 {
+		return 0, false
+	}
+	letter := fields[0][0]
+	return switches.ParseState(letter), letter != 'Z' && letter != 'X'
+}
+
+// readParent returns the parent of a process. ok is false if there is no such process.
+func readParent(pid int) (parent int, ok bool) {
+	fields := readStat(pid, pid)
+	if len(fields) < 2 {
+		return 0, false
+	}
+	parent, err := strconv.Atoi(fields[1])
+	return parent, err == nil
+}
+
+// readStat returns the fields of a thread's stat file after its name, from the state on; nil if there is
+// no such thread.
+func readStat(pid, tid int) []string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/stat", pid, tid))
 	if err != nil {
-		return 0, false
+		return nil
 	}
-	// The name of the thread is in parentheses and may have any character.
+	// The name is in parentheses and may have any character.
 	at := bytes.LastIndexByte(text, ')')
-	if at < 0 || at+2 >= len(text) {
-		return 0, false
-	}
-	letter := text[at+2]
-	return switches.ParseState(letter), letter != 'Z' && letter != 'X'
+	return strings.Fields(string(text[at+1:]))
 }

@@ -113,6 +113,9 @@ func newThread(tid uint32, s *bpf.HostSwitchSwitchThread, now uint64) Thread {
 			if !began {
 				t.Open.IsPartial = 1
 			}
+			if s.State == 0 {
+				t.Open.DelayNs = now - since
+			}
 		}
 		sums[sum] += now - since
 	}
