@@ -20,8 +20,10 @@ import (
 const (
 	// lookTime bounds the reads of one process in one look.
 	lookTime = 2 * time.Second
-	// maxLookCPU is the share of a processor that looks may take in ModeAuto.
+	// maxLookCPU is the share of a processor that looks may take in ModeAuto, apart from firstLookCPU.
 	maxLookCPU = 0.01
+	// firstLookCPU is CPU time for the unwind tables and symbols of a process, which are read once.
+	firstLookCPU = 300 * time.Millisecond
 	// minHz is the lowest rate of looks.
 	minHz = 2
 )
@@ -31,6 +33,7 @@ type looks struct {
 	recorder *Recorder
 	looker   *hoststack.Looker
 	hz       float64
+	creditNs float64      // CPU time that looks may take now
 	changes  int          // of the watched threads that are sampled
 	lost     int64        // samples
 	pids     map[int]bool // processes that the looker knows
@@ -40,11 +43,21 @@ type looks struct {
 func (r *Recorder) runLooks(stop <-chan struct{}) {
 	looker, err := hoststack.Open()
 	if err != nil {
-		r.note(fmt.Sprintf("waits have no stacks: %v", err))
+		text := fmt.Sprintf("waits have no stacks, and there are no CPU samples: %v", err)
+		r.note(text)
+		if r.opt.Warn != nil {
+			r.opt.Warn("--host: " + text)
+		}
 		return
 	}
 	defer looker.Close()
-	l := &looks{recorder: r, looker: looker, hz: r.opt.Mode.hz(), pids: make(map[int]bool)}
+	l := &looks{
+		recorder: r,
+		looker:   looker,
+		hz:       r.opt.Mode.hz(),
+		creditNs: float64(firstLookCPU),
+		pids:     make(map[int]bool),
+	}
 	meter := startMeter()
 	defer meter.end()
 	var used int64
@@ -59,7 +72,7 @@ func (r *Recorder) runLooks(stop <-chan struct{}) {
 		lookerCPU = cpu
 		if passed := time.Since(second); passed >= time.Second {
 			r.addCost(used)
-			l.pace(float64(used) / float64(passed))
+			l.pace(float64(used), passed)
 			used, second = 0, time.Now()
 			l.forgetProcesses()
 		}
@@ -126,13 +139,15 @@ func (l *looks) readSamples() {
 	l.recorder.send(rows)
 }
 
-// pace sets the rate of looks by the share of a processor that they took.
-func (l *looks) pace(share float64) {
+// pace sets the rate of looks by the CPU time that they took in a time.
+func (l *looks) pace(usedNs float64, passed time.Duration) {
 	if l.recorder.opt.Mode == ModeFull {
 		return
 	}
+	share := usedNs / float64(passed)
+	l.creditNs = min(l.creditNs+(maxLookCPU-share)*float64(passed), float64(firstLookCPU))
 	switch full := l.recorder.opt.Mode.hz(); {
-	case share > maxLookCPU:
+	case share > maxLookCPU && l.creditNs < 0:
 		l.hz = max(minHz, l.hz*max(0.25, maxLookCPU/share))
 		l.recorder.note("looks took 1 % of a processor: threads were looked at less often for a while")
 	case share < maxLookCPU/2 && l.hz < full:
@@ -141,7 +156,8 @@ func (l *looks) pace(share float64) {
 }
 
 // youngestLooked is the age of a wait from which a look takes its stack. So a wait that lasts longer than it
-// and the time between looks has its own stack.
+// and the time between looks has its own stack. Looks take stacks of shorter waits only after the thread
+// had a wait in a place without a known stack.
 const youngestLooked = 5 * time.Millisecond
 
 // look takes the stacks of threads that have been waiting for a while, once for each wait.
@@ -154,7 +170,11 @@ func (l *looks) look() {
 			continue
 		}
 		id := waitID(&account)
-		if account.Open.OnNs-account.Open.OffNs < uint64(youngestLooked) || t.lookedAt == id {
+		youngest := youngestLooked
+		if t.wantsStack.Load() {
+			youngest = minWait
+		}
+		if account.Open.OnNs-account.Open.OffNs < uint64(youngest) || t.lookedAt == id {
 			continue
 		}
 		t.lookedAt = id
@@ -184,6 +204,7 @@ func (l *looks) glance(pid int, tids []int) {
 	for i := range found {
 		if t := l.recorder.threads.get(found[i].Tid); t != nil && t.pid == pid {
 			t.stacks.add(&found[i])
+			t.wantsStack.Store(false)
 		}
 	}
 }

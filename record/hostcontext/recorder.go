@@ -36,7 +36,7 @@ type Options struct {
 	Threads func() []uint64
 	// Processes returns the start times of the recorded processes, by pid.
 	Processes func() map[int]int64
-	// Warn receives a sentence about data that will be missing. It may be nil.
+	// Warn receives a sentence about data that will be missing for the whole recording. It may be nil.
 	Warn func(text string)
 }
 
@@ -138,6 +138,9 @@ func (r *Recorder) waitRow(w *switches.Wait) format.Row {
 	fact := explainWait(w)
 	if t := r.threads.get(int(w.Tid)); t != nil {
 		t.stacks.setStack(&row, w, fact)
+		if len(row.Frames) == 0 && w.State != 0 {
+			t.wantsStack.Store(true)
+		}
 	} else {
 		setMessage(&row, fact)
 	}
@@ -214,15 +217,12 @@ func (r *Recorder) limitWaits() {
 	}
 }
 
-// note adds a sentence to what is missing, once, and warns of the first one.
+// note adds a sentence to what is missing, once.
 func (r *Recorder) note(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if slices.Contains(r.missing, text) || len(r.missing) == maxMissing {
 		return
-	}
-	if len(r.missing) == 0 && r.opt.Warn != nil {
-		r.opt.Warn("host: " + text)
 	}
 	r.missing = append(r.missing, text)
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -33,6 +34,8 @@ type thread struct {
 	hasEnded bool    // of Run
 	lookedAt uint64  // of looks: the wait that they know
 	stacks   stackCache
+	// wantsStack says that a wait of the thread had no stack.
+	wantsStack atomic.Bool
 }
 
 // id returns pid<<32|tid.
