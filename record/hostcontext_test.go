@@ -80,7 +80,10 @@ func TestHostContext(t *testing.T) {
 // checkHostNote checks the note on class host.
 func checkHostNote(t *testing.T, path string) {
 	t.Helper()
-	notes := slices.DeleteFunc(factRows(t, path, format.KindNote), func(r format.Row) bool { return r.Name != format.NoteHost })
+	notes := slices.DeleteFunc(
+		factRows(t, path, format.KindNote),
+		func(r format.Row) bool { return r.Name != format.NoteHost },
+	)
 	var fact format.HostFact
 	if len(notes) != 2 {
 		t.Fatalf("%d notes", len(notes))

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/clock"
 	"github.com/gpurec/gpurec/record/simtest"
@@ -87,6 +89,8 @@ type program struct {
 	output *bufio.Scanner
 	waits  [][2]int64 // CLOCK_MONOTONIC
 	ran    []int64    // CPU time of the workers
+
+	children []int // processes without CUDA
 }
 
 // compile compiles the test program.
@@ -182,8 +186,14 @@ func recordWhile(t *testing.T, mode Mode, p *program, do func()) *rows {
 	sink := new(rows)
 	r, err := New(Options{
 		Mode: mode, Sink: sink, Clock: clock.Clock{}, Threads: p.ids,
-		Processes: func() map[int]int64 { return map[int]int64{p.pid: 1} },
-		Warn:      func(text string) { t.Log("warning:", text) },
+		Processes: func() map[int]int64 {
+			processes := map[int]int64{p.pid: 1}
+			for _, pid := range p.children {
+				processes[pid] = 1
+			}
+			return processes
+		},
+		Warn: func(text string) { t.Log("warning:", text) },
 	})
 	if err != nil {
 		simtest.SkipOrFail(t, err.Error())
@@ -194,7 +204,7 @@ func recordWhile(t *testing.T, mode Mode, p *program, do func()) *rows {
 		defer close(ended)
 		r.Run(stop)
 	}()
-	awaitWatched(t, r, len(p.tids))
+	awaitWatched(t, r, len(p.tids)+len(p.children))
 	do()
 	close(stop)
 	select {
@@ -380,6 +390,52 @@ func TestPreempted(t *testing.T) {
 		if byOther == 0 {
 			t.Errorf("thread %d was never preempted by the other one", tid)
 		}
+	}
+}
+
+// TestChild checks that the first thread of a child without CUDA is watched, with stacks.
+func TestChild(t *testing.T) {
+	p := startProgram(t, 2, "child", "10")
+	child := p.tids[0]
+	p.tids = p.tids[1:]
+	p.children = []int{child}
+	got := recordWhile(t, ModeAuto, p, p.run)
+	waits, withStack := got.ofKind(format.KindWait, child), 0
+	for _, row := range waits {
+		if int(row.Pid) != child {
+			t.Errorf("pid %d, want %d", row.Pid, child)
+		}
+		if hasFunction(row.Frames, "wait_sleeping") {
+			withStack++
+		}
+	}
+	if len(waits) == 0 || withStack == 0 {
+		t.Errorf("%d waits, %d with a stack", len(waits), withStack)
+	}
+}
+
+// TestEndedThread checks that the account of a thread that has ended stays as it was, and that its ID may be
+// used again.
+func TestEndedThread(t *testing.T) {
+	p := startProgram(t, 1, "sleeps", "5")
+	var since int64
+	got := recordWhile(t, ModeAuto, p, func() {
+		p.run() // the worker ends
+		since = clock.ReadNs(unix.CLOCK_MONOTONIC)
+		time.Sleep(1500 * time.Millisecond) // longer than the time between metrics
+	})
+	for _, row := range got.ofKind(format.KindWait, p.tids[0]) {
+		if row.StartNs+row.DurNs > since+10_000_000 {
+			t.Errorf("a wait of the ended thread: %+v", row)
+		}
+	}
+	m := got.lastMetrics(p.tids[0])
+	sum := m[format.HostRunning] + m[format.HostRunnable] + m[format.HostSleeping]
+	if sum > 1.4e9+float64(since-p.waits[0][0]) {
+		t.Errorf("the ended thread has %.0f ns", sum)
+	}
+	if len(got.ofKind(format.KindWait, p.tids[0])) < 5 {
+		t.Error("its last waits are missing")
 	}
 }
 

@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -108,6 +110,21 @@ static void *worker(void *mode)
 	return 0;
 }
 
+/* start_child starts a process that sleeps 30 ms again and again, until this one ends. */
+static void start_child(void)
+{
+	pid_t child = fork();
+
+	if (child) {
+		printf("thread %d\n", child);
+		fflush(stdout);
+		return;
+	}
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	for (;;)
+		wait_sleeping(30000000);
+}
+
 static void next_line(void)
 {
 	char line[16];
@@ -125,6 +142,8 @@ int main(int argc, char **argv)
 		return 1;
 	count = atoi(argv[2]);
 	logged = calloc(count, sizeof(*logged));
+	if (!strcmp(argv[1], "child"))
+		start_child();
 	sem_init(&begin, 0, 0);
 	sem_init(&done, 0, 0);
 	for (int i = 0; i < threads; i++)
