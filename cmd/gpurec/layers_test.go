@@ -173,6 +173,7 @@ var mayImport = map[string][]string{
 	"record/hoststack": {
 		"format",
 		"symbolize",
+		"record/clock",
 		"record/hoststack/cpython",
 		"record/hoststack/snapshot",
 		"record/privilege",

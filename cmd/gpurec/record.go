@@ -65,6 +65,9 @@ GPU times: with --gpu-time, gpurec reads from outside when works of the GPU end.
 it reads at launches and 1,000 times a second. With full it uses one CPU per process.
 Where the driver does not show this, gpurec records without GPU times.
 
+Host: with --host, gpurec records how long threads that use CUDA run, sleep and wait for a
+processor. It also records waits of 1 ms or more, and samples of stacks while the threads run.
+
 Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 		Example: `  gpurec ps                                    # list the processes that use CUDA
   sudo gpurec record -p 4242 -d 60s            # record a process for one minute
