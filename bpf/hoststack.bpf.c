@@ -335,23 +335,19 @@ static __always_inline void read_python(struct host_running *r)
 	r->thread.python_next = frame;
 }
 
-/* Sends the first sample of a running thread. */
-SEC("perf_event")
-int sample_running(void *ctx)
+/* Sends a sample of the current thread. at_ns replaces off_ns if it is not 0. Returns 0 if it is lost. */
+static __always_inline int send_sample(void *ctx, struct task_struct *t, __u64 at_ns)
 {
-	struct task_struct *t = bpf_get_current_task_btf();
-	struct host_running *r;
-	__u32 tid = t->pid;
-	__u64 start = t->start_time, sp;
+	struct host_running *r = bpf_ringbuf_reserve(&running, sizeof(*r), 0);
+	__u64 sp;
 
-	if (!is_wanted(t))
-		return 0;
-	r = bpf_ringbuf_reserve(&running, sizeof(*r), 0);
 	if (!r) {
 		__sync_fetch_and_add(&lost_samples, 1);
 		return 0;
 	}
 	read_before(t, &r->thread);
+	if (at_ns)
+		r->thread.off_ns = at_ns;
 	r->thread.kernel_bytes = bpf_get_stack(ctx, r->thread.kernel, sizeof(r->thread.kernel), 0);
 	sp = r->thread.regs[REG_SP_INDEX] & ~(HOST_PAGE - 1ULL);
 	for (int i = 0; sp && i < HOST_STACK_BYTES / HOST_PAGE; i++) {
@@ -361,8 +357,28 @@ int sample_running(void *ctx)
 	}
 	read_python(r);
 	read_after(t, &r->thread);
-	bpf_map_update_elem(&done, &tid, &start, BPF_ANY);
-	bpf_ringbuf_submit(r, 0);
+	bpf_ringbuf_submit(r, at_ns ? BPF_RB_NO_WAKEUP : 0);
+	return 1;
+}
+
+/* Sends the first sample of a running thread. */
+SEC("perf_event")
+int sample_running(void *ctx)
+{
+	struct task_struct *t = bpf_get_current_task_btf();
+	__u32 tid = t->pid;
+	__u64 start = t->start_time;
+
+	if (is_wanted(t) && send_sample(ctx, t, 0))
+		bpf_map_update_elem(&done, &tid, &start, BPF_ANY);
+	return 0;
+}
+
+/* Sends every sample of a running thread, with its time. User space reads them at its own rate. */
+SEC("perf_event")
+int sample_always(void *ctx)
+{
+	send_sample(ctx, bpf_get_current_task_btf(), bpf_ktime_get_ns());
 	return 0;
 }
 

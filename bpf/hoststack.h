@@ -31,7 +31,7 @@ struct host_snapshot {
 	__u64 start_ns;       /* start of the thread; identifies it together with tid */
 	__u64 run_ns;         /* CPU time */
 	__u64 run_delay_ns;   /* time in run queues */
-	__u64 off_ns;         /* time since the thread last came to a processor */
+	__u64 off_ns;         /* time since the thread last came to a processor; of sample_always: CLOCK_MONOTONIC */
 	__u64 thread_pointer; /* pthread_self() with glibc on x86-64 */
 	__u32 tid, tgid;      /* in the first PID namespace */
 	__u32 ns_tid, ns_tgid; /* in the thread's own PID namespace */

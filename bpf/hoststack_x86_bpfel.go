@@ -95,6 +95,7 @@ const (
 	HostStackProgNameKernelAddress = "name_kernel_address"
 	HostStackProgReadStacks        = "read_stacks"
 	HostStackProgReadStates        = "read_states"
+	HostStackProgSampleAlways      = "sample_always"
 	HostStackProgSampleRunning     = "sample_running"
 	HostStackVarLostSamples        = "lost_samples"
 	HostStackVarOnlyTgid           = "only_tgid"
@@ -150,6 +151,7 @@ type HostStackProgramSpecs struct {
 	NameKernelAddress *ebpf.ProgramSpec `ebpf:"name_kernel_address"`
 	ReadStacks        *ebpf.ProgramSpec `ebpf:"read_stacks"`
 	ReadStates        *ebpf.ProgramSpec `ebpf:"read_states"`
+	SampleAlways      *ebpf.ProgramSpec `ebpf:"sample_always"`
 	SampleRunning     *ebpf.ProgramSpec `ebpf:"sample_running"`
 }
 
@@ -231,6 +233,7 @@ type HostStackPrograms struct {
 	NameKernelAddress *ebpf.Program `ebpf:"name_kernel_address"`
 	ReadStacks        *ebpf.Program `ebpf:"read_stacks"`
 	ReadStates        *ebpf.Program `ebpf:"read_states"`
+	SampleAlways      *ebpf.Program `ebpf:"sample_always"`
 	SampleRunning     *ebpf.Program `ebpf:"sample_running"`
 }
 
@@ -239,6 +242,7 @@ func (p *HostStackPrograms) Close() error {
 		p.NameKernelAddress,
 		p.ReadStacks,
 		p.ReadStates,
+		p.SampleAlways,
 		p.SampleRunning,
 	)
 }

@@ -42,7 +42,7 @@ type WaitFact struct {
 	// CUDACall is the function of libcuda on its stack, which the program called.
 	CUDACall string `json:"cuda_call,omitempty"`
 	// OwnerPid and OwnerTid are the thread that holds the lock, the process that is waited for, or
-	// what ran instead on the CPU for most of the time. Owner is its name. 0: unknown.
+	// the thread that took the processor of a runnable thread. Owner is its name. 0: unknown.
 	OwnerPid int32  `json:"owner_pid,omitempty"`
 	OwnerTid int32  `json:"owner_tid,omitempty"`
 	Owner    string `json:"owner,omitempty"`

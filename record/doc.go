@@ -24,6 +24,9 @@
 //	getters       startHelpers      probes of getters        rows (may block)
 //	returns       startHelpers      return probes            rows (may block)
 //	run times     startHelpers      BPF statistics           nothing
+//	host          startHostContext  accounts of context      rows of class host (dropped
+//	                                switches, one more for   and counted if it would block)
+//	                                looks and CPU samples
 //	progress      startProgress     which processes are      rows (may block)
 //	                                watched for GPU times
 //	slot finder   progress.Recorder scans of GPU memory: one found slots (may block)

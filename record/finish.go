@@ -93,6 +93,10 @@ func (s *Session) Close() error {
 		s.threadStates.Close()
 		s.threadStates = nil
 	}
+	if s.host != nil {
+		s.host.Close()
+		s.host = nil
+	}
 	if s.progress != nil {
 		_ = s.progress.Close() // only unmaps memory
 		s.progress = nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/hostcontext"
 	"github.com/gpurec/gpurec/record/library"
 	"github.com/gpurec/gpurec/record/overhead"
 	"github.com/gpurec/gpurec/record/privilege"
@@ -48,6 +49,8 @@ type Options struct {
 	// GPUTime is how often the progress of the GPUs' channels is read. RateOff: GPU times are not
 	// recorded.
 	GPUTime progress.Rate
+	// Host is how closely threads are watched outside of CUDA.
+	Host hostcontext.Mode
 	// NVMLInterval is the interval of GPU samples; 0: no samples.
 	NVMLInterval time.Duration
 	// MaxBytes limits the size on disk of segments and finished file together. The recording ends
@@ -114,6 +117,7 @@ func DefaultOptions() Options {
 		HoldMax:         20 * time.Second,
 		Children:        true,
 		Allocator:       library.AllocatorModeAuto,
+		Host:            hostcontext.DefaultMode,
 		NVMLInterval:    100 * time.Millisecond,
 		SegmentInterval: 3 * time.Second,
 		MaxOverheadPct:  5,

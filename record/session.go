@@ -12,6 +12,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/clock"
 	"github.com/gpurec/gpurec/record/host"
+	"github.com/gpurec/gpurec/record/hostcontext"
 	"github.com/gpurec/gpurec/record/overhead"
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/probe"
@@ -40,7 +41,8 @@ type Session struct {
 	sampler   sampling.Sampler
 	machine   gpuMonitor
 	holds     holds
-	progress  *progress.Recorder // nil: GPU times are not recorded
+	progress  *progress.Recorder    // nil: GPU times are not recorded
+	host      *hostcontext.Recorder // nil: it records no rows of class host
 	// threadStates looks at all threads of silent processes; nil: it does not.
 	threadStates *threadstate.Recorder
 	output       string
@@ -246,6 +248,7 @@ func (s *Session) startHelpers() {
 	}
 	s.startProgress()
 	s.startThreadStates()
+	s.startHostContext()
 	s.startMonitoring()
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record"
+	"github.com/gpurec/gpurec/record/hostcontext"
 	"github.com/gpurec/gpurec/record/library"
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/progress"
@@ -63,6 +64,9 @@ other calls. With --max-overhead off it records everything.
 GPU times: with --gpu-time, gpurec reads from outside when works of the GPU end. With auto
 it reads at launches and 1,000 times a second. With full it uses one CPU per process.
 Where the driver does not show this, gpurec records without GPU times.
+
+Host: with --host, gpurec records how long threads that use CUDA run, sleep and wait for a
+processor. It also records waits of 1 ms or more, and samples of stacks while the threads run.
 
 Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 		Example: `  gpurec ps                                    # list the processes that use CUDA
@@ -129,6 +133,8 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 		"no samples")
 	flags.Var((*gpuTimeFlag)(&f.opt.GPUTime), "gpu-time", "record when works of the GPU end: off, auto, full (one CPU "+
 		"per process), or polls at a `RATE` such as 20kHz")
+	flags.Var((*hostFlag)(&f.opt.Host), "host", "record waits and CPU samples of threads that use CUDA, by `MODE`: "+
+		"auto, full or off")
 	flags.DurationVar(&f.opt.SegmentInterval, "segment-interval", f.opt.SegmentInterval, "write to disk every "+
 		"`TIME`; a crash loses at most this much")
 	flags.StringVar(&f.attach, "attach", string(privilege.AttachAuto), "attach `METHOD`: auto, uprobe_multi or perf")
@@ -146,6 +152,7 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 		"allocator": allocatorModes,
 		"attach":    {"auto", "uprobe_multi", "perf"},
 		"gpu-time":  progress.RateNames,
+		"host":      hostcontext.ModeNames,
 	} {
 		// RegisterFlagCompletionFunc fails only for an unknown flag.
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))

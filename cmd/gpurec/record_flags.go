@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpurec/gpurec/record/hostcontext"
 	"github.com/gpurec/gpurec/record/library"
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/probe"
@@ -90,6 +91,22 @@ func (f *gpuTimeFlag) Set(value string) error {
 		return err
 	}
 	*f = gpuTimeFlag(rate)
+	return nil
+}
+
+// hostFlag parses the flag --host.
+type hostFlag hostcontext.Mode
+
+func (f *hostFlag) String() string { return hostcontext.Mode(*f).String() }
+
+func (f *hostFlag) Type() string { return "string" }
+
+func (f *hostFlag) Set(value string) error {
+	mode, err := hostcontext.ParseMode(value)
+	if err != nil {
+		return err
+	}
+	*f = hostFlag(mode)
 	return nil
 }
 

@@ -7,12 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/clock"
+	"github.com/gpurec/gpurec/record/hoststack/cpython"
 	"github.com/gpurec/gpurec/record/hoststack/snapshot"
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/process"
@@ -37,6 +41,8 @@ type Looker struct {
 	targets map[int]*target
 	kernel  map[uint64]format.Frame // kernel functions by address
 	files   *fileCache
+	sampled map[int]*sampled // by pid
+	cpuNs   atomic.Int64
 }
 
 // target is a process with its code.
@@ -46,6 +52,9 @@ type target struct {
 	// facts are read in the first look. Only one look of a process runs at a time.
 	facts       *process.Facts
 	descriptors descriptors // for the caller of Look only
+	// interpreter is the Python of the process at checkedAt, nil for none. Only glances keep it.
+	interpreter *cpython.Interpreter
+	checkedAt   time.Time
 	// stuck is not nil while a look waits for the process beyond its deadline.
 	stuck chan struct{}
 }
@@ -58,6 +67,7 @@ func Open() (*Looker, error) {
 	}
 	return &Looker{
 		reader: reader, targets: make(map[int]*target), kernel: make(map[uint64]format.Frame), files: newFileCache(),
+		sampled: make(map[int]*sampled),
 	}, nil
 }
 
@@ -73,6 +83,9 @@ func DropPrivileges() error {
 
 // Close releases programs and files.
 func (l *Looker) Close() {
+	for _, s := range l.sampled {
+		s.close()
+	}
 	l.reader.Close()
 	for _, t := range l.targets {
 		t.process.Close()
@@ -100,7 +113,7 @@ func (l *Looker) Look(ctx context.Context, pid int) (*Look, error) {
 		return nil, &process.Error{Pid: pid, Comm: t.process.Comm, Err: process.ErrNoProcess}
 	}
 	r.first = r.before
-	if err := l.runWithDeadline(ctx, t, r); err != nil {
+	if err := l.runWithDeadline(ctx, t, r, r.run); err != nil {
 		return nil, err
 	}
 	r.finish()
@@ -131,7 +144,9 @@ func (l *Looker) open(pid int) (*target, error) {
 
 // runWithDeadline runs the rounds in a goroutine, because reads of the process can wait without end.
 // After the deadline, that goroutine keeps the reader until it ends, and the Looker gets another one.
-func (l *Looker) runWithDeadline(ctx context.Context, t *target, r *rounds) error {
+func (l *Looker) runWithDeadline(
+	ctx context.Context, t *target, r *rounds, run func(context.Context) error,
+) error {
 	if t.stuck != nil {
 		select {
 		case <-t.stuck:
@@ -150,7 +165,12 @@ func (l *Looker) runWithDeadline(ctx context.Context, t *target, r *rounds) erro
 	r.reader = l.reader
 	go func() {
 		defer close(ended)
-		done <- r.run(ctx)
+		runtime.LockOSThread() // to read its CPU time
+		defer runtime.UnlockOSThread()
+		before := clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID)
+		err := run(ctx)
+		l.cpuNs.Add(clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID) - before)
+		done <- err
 	}()
 	select {
 	case err := <-done:

@@ -33,7 +33,7 @@ func (r *rounds) findWaits(threads []Thread) {
 		case format.ReasonImportLock:
 			setOwner(&t.Wait, r.pid, findImporter(threads, all, i))
 		case format.ReasonGIL:
-			setOwner(&t.Wait, r.pid, findThread(threads, w.memory.gilHolder))
+			setOwner(&t.Wait, r.pid, r.findOwner(threads, w.memory.gilHolder))
 		case format.ReasonStopped:
 			r.setTracer(&t.Wait, t)
 		case format.ReasonChild:
@@ -51,7 +51,7 @@ func (r *rounds) setTarget(fact *format.WaitFact, w *waiting, d *descriptors, th
 	reason, target := "", ""
 	switch {
 	case w.isMutexWait():
-		if owner := findThread(threads, w.memory.mutexOwner); owner != nil {
+		if owner := r.findOwner(threads, w.memory.mutexOwner); owner != nil {
 			fact.Reason = format.ReasonLock
 			setOwner(fact, r.pid, owner)
 		}
@@ -90,6 +90,22 @@ func (w *waiting) kernelReason() string {
 		return format.ReasonNetwork
 	}
 	return ""
+}
+
+// findOwner returns the thread with an ID in the namespace of the process, nil if there is none. A glance
+// has only some threads: of another one it returns only ID and name.
+func (r *rounds) findOwner(threads []Thread, id uint32) *Thread {
+	if t := findThread(threads, id); t != nil || id == 0 || !r.isGlance {
+		return t
+	}
+	if threads[0].Tid != threads[0].NamespaceTid {
+		return nil
+	}
+	name, err := r.target.process.ReadProcFile(fmt.Sprintf("task/%d/comm", id), maxFdInfoBytes)
+	if err != nil {
+		return nil
+	}
+	return &Thread{Tid: int(id), NamespaceTid: int(id), Name: strings.TrimSuffix(name, "\n")}
 }
 
 // findThread returns the thread with an ID in the namespace of the process, nil if there is none.

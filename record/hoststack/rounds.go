@@ -42,6 +42,7 @@ type rounds struct {
 	python        *pythonThreads
 	gils          []cpython.GIL
 	round         int
+	isGlance      bool // only some threads are looked at
 
 	mu        sync.Mutex
 	abandoned bool

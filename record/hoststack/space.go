@@ -41,6 +41,8 @@ type space struct {
 	jit          *symbolize.PerfMap
 	jitRead      bool
 	names        map[uint64]format.Frame // by address of the process, for one look
+	// hasUnknown says that code was outside of all known mappings.
+	hasUnknown bool
 }
 
 func newSpace(p *process.Process, files *fileCache) *space {
@@ -65,7 +67,9 @@ func (s *space) refresh() error {
 
 // Mapping returns the mapping of an address.
 func (s *space) Mapping(addr uint64) (symbolize.Mapping, bool) {
-	return symbolize.FindMapping(s.maps, addr)
+	m, ok := symbolize.FindMapping(s.maps, addr)
+	s.hasUnknown = s.hasUnknown || !ok
+	return m, ok
 }
 
 // TrueReturn returns the return address that a return probe has replaced.

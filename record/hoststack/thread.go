@@ -23,6 +23,8 @@ type Thread struct {
 	RunDelayNs                             int64  // time in run queues
 	OffNs                                  int64  // time since the thread last came to a processor, to a few ms
 	VoluntarySwitches, InvoluntarySwitches uint64
+	// PC and SP are the user registers at the entry into the kernel.
+	PC, SP uint64
 	// SystemCall is the system call in which the thread waits, "" outside of one or if unknown.
 	SystemCall string
 	// CUDACall is the function of libcuda in which the thread is, "" if none is on its stack.
@@ -86,6 +88,7 @@ func newThread(s *snapshot.Snapshot, pid int) Thread {
 	if t.number, t.arguments, ok = s.Call(); !ok || s.OnCpuBefore != 0 {
 		t.number = -1
 	}
+	t.PC, t.SP = s.Place()
 	// The kernel gives numbers of the first PID namespace. The caller may be in another one.
 	if int(s.Tgid) != pid {
 		t.Tid = t.NamespaceTid

@@ -75,9 +75,17 @@ func (s *Writer) writeHost(rows []format.Row) {
 		if r.StackStatus == format.StackTruncated {
 			why = format.TruncationOther
 		}
-		known, added := s.stacks.AddFrames(r.Pid, cmp.Or(r.StackStatus, format.StackComplete), why, r.Frames)
+		status := cmp.Or(r.StackStatus, format.StackComplete)
+		isInferred := status == format.StackInferred
+		if isInferred {
+			status = format.StackComplete // the stack itself is that of another row
+		}
+		known, added := s.stacks.AddFrames(r.Pid, status, why, r.Frames)
 		s.writeStackRows(added)
 		r.StackID, r.StackStatus, r.Site, r.Frames = known.ID, known.Status, known.Site, nil
+		if isInferred && known.ID != 0 {
+			r.StackStatus = format.StackInferred
+		}
 	}
 	s.host.countRecorded(len(rows))
 	s.writeRows(format.ClassHost, rows)

@@ -37,6 +37,7 @@ type Reader struct {
 type linkKey struct {
 	stacks bool
 	pid    int
+	tid    int // 0: all threads of the process
 }
 
 // Open loads the programs. Call Close to release them. Errors wrap ErrNoBTF, ErrTooOld or are a
@@ -115,6 +116,40 @@ func (r *Reader) States(pid int, visit func(*Snapshot)) error { return r.iterate
 // stack's memory must be read from a file. Snapshot.Stack is valid until visit returns.
 func (r *Reader) Stacks(pid int, visit func(*Snapshot)) error { return r.iterate(pid, true, visit) }
 
+// OneState is States for one thread. tid is its number in the caller's PID namespace.
+func (r *Reader) OneState(pid, tid int, visit func(*Snapshot)) error {
+	return r.iterateOne(linkKey{false, pid, tid}, visit)
+}
+
+// OneStack is Stacks for one thread.
+func (r *Reader) OneStack(pid, tid int, visit func(*Snapshot)) error {
+	return r.iterateOne(linkKey{true, pid, tid}, visit)
+}
+
+// ForgetLinks releases what the reader keeps for threads and processes.
+func (r *Reader) ForgetLinks() {
+	for _, fd := range r.links {
+		unix.Close(fd)
+	}
+	clear(r.links)
+}
+
+// maxLinks bounds the kept iterators.
+const maxLinks = 1024
+
+// iterateOne runs an iterator on one thread. Before Linux 6.1, it visits all threads of the process, and
+// leaves out the others.
+func (r *Reader) iterateOne(key linkKey, visit func(*Snapshot)) error {
+	if len(r.links) >= maxLinks {
+		r.ForgetLinks()
+	}
+	return r.iterateLink(key, func(s *Snapshot) {
+		if int(s.Tid) == key.tid || int(s.NsTid) == key.tid {
+			visit(s)
+		}
+	})
+}
+
 // Done leaves a thread out of later snapshots, until Reset.
 func (r *Reader) Done(s *Snapshot) error {
 	err := r.objects.Done.Put(s.Tid, s.StartNs)
@@ -145,7 +180,12 @@ const readBytes = 64 << 10
 
 // iterate runs one of the iterators.
 func (r *Reader) iterate(pid int, stacks bool, visit func(*Snapshot)) error {
-	linkFD, err := r.link(linkKey{stacks, pid})
+	return r.iterateLink(linkKey{stacks, pid, 0}, visit)
+}
+
+// iterateLink runs the iterator of a key.
+func (r *Reader) iterateLink(key linkKey, visit func(*Snapshot)) error {
+	linkFD, err := r.link(key)
 	if err != nil {
 		return err
 	}
@@ -187,7 +227,7 @@ func (r *Reader) link(key linkKey) (int, error) {
 		program = r.objects.ReadStacks
 	}
 	if r.selectsOne {
-		fd, err := createLink(program, uint32(key.pid))
+		fd, err := createLink(program, uint32(key.pid), uint32(key.tid))
 		if err == nil {
 			r.links[key] = fd
 			return fd, nil
@@ -200,15 +240,16 @@ func (r *Reader) link(key linkKey) (int, error) {
 	if err := r.objects.OnlyTgid.Set(uint32(key.pid)); err != nil {
 		return 0, fmt.Errorf("select process: %w", err)
 	}
-	fd, ok := r.links[linkKey{key.stacks, 0}]
+	all := linkKey{key.stacks, 0, 0}
+	fd, ok := r.links[all]
 	if ok {
 		return fd, nil
 	}
-	fd, err := createLink(program, 0)
+	fd, err := createLink(program, 0, 0)
 	if err != nil {
 		return 0, fmt.Errorf("attach iterator of threads: %w", err)
 	}
-	r.links[linkKey{key.stacks, 0}] = fd
+	r.links[all] = fd
 	return fd, nil
 }
 
@@ -220,9 +261,13 @@ const (
 	attachTraceIter   = 28
 )
 
-// createLink attaches an iterator to the threads of a process, or of all processes if pid is 0.
-func createLink(program *ebpf.Program, pid uint32) (int, error) {
+// createLink attaches an iterator to one thread, or to the threads of a process if tid is 0, or of all
+// processes if both are 0.
+func createLink(program *ebpf.Program, pid, tid uint32) (int, error) {
 	info := struct{ tid, pid, pidfd uint32 }{pid: pid}
+	if tid != 0 { // the kernel takes only one of them
+		info.tid, info.pid = tid, 0
+	}
 	attr := struct {
 		program, target, attachType, flags uint32
 		info                               uint64

@@ -5,6 +5,7 @@ package snapshot
 // Words of user registers, in the order of the kernel's struct pt_regs.
 const (
 	regWords = 21
+	regPC    = 16
 	regSP    = 19
 )
 

@@ -5,6 +5,7 @@ package snapshot
 // Words of user registers, in the order of the kernel's struct user_pt_regs.
 const (
 	regWords = 34
+	regPC    = 32
 	regSP    = 31
 )
 

@@ -65,12 +65,8 @@ func (r *Reader) SetPython(roots map[uint64]PythonRoot) error {
 // sample of each. A thread that does not run is not sampled. Snapshot.Stack and Snapshot.Python are
 // valid until visit returns. tids are numbers in the caller's PID namespace.
 func (r *Reader) Sample(ctx context.Context, tids []int, visit func(*Snapshot)) error {
-	if r.samples == nil {
-		reader, err := ringbuf.NewReader(r.objects.Running)
-		if err != nil {
-			return fmt.Errorf("read samples: %w", err)
-		}
-		r.samples = &sampler{reader}
+	if err := r.openSampler(); err != nil {
+		return err
 	}
 	r.samples.drain()
 	var events []int
@@ -80,7 +76,7 @@ func (r *Reader) Sample(ctx context.Context, tids []int, visit func(*Snapshot)) 
 		}
 	}()
 	for _, tid := range tids {
-		fd, err := openClock(tid, r.objects.SampleRunning)
+		fd, err := openClock(tid, samplesPerSecond, r.objects.SampleRunning)
 		switch {
 		case errors.Is(err, unix.ESRCH):
 			continue // the thread has ended
@@ -110,10 +106,67 @@ func (r *Reader) Sample(ctx context.Context, tids []int, visit func(*Snapshot)) 
 	return nil
 }
 
+// Clock samples a thread while it runs, until Close.
+type Clock struct{ fd int }
+
+// Close ends the samples.
+func (c Clock) Close() { unix.Close(c.fd) }
+
+// OpenClock begins to sample a thread hz times in each second in which it runs. ReadSamples has the
+// samples. tid is its number in the caller's PID namespace. The error is unix.ESRCH if it has ended.
+func (r *Reader) OpenClock(tid, hz int) (Clock, error) {
+	fd, err := openClock(tid, hz, r.objects.SampleAlways)
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		return Clock{}, fmt.Errorf("sample thread %d: %w", tid, err)
+	}
+	return Clock{fd}, err
+}
+
+// ReadSamples calls visit for each sample of a Clock since the last call, and returns the number of
+// samples that were lost so far. It does not wait. Do not call Sample on the same reader.
+func (r *Reader) ReadSamples(visit func(*Snapshot)) (lost uint64, err error) {
+	if err := r.openSampler(); err != nil {
+		return 0, err
+	}
+	r.samples.reader.SetDeadline(time.Unix(1, 0))
+	for {
+		record, err := r.samples.reader.Read()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+		if err != nil {
+			return 0, fmt.Errorf("read samples: %w", err)
+		}
+		if s, ok := parseRunning(record.RawSample); ok {
+			visit(s)
+		}
+	}
+	if err := r.objects.LostSamples.Get(&lost); err != nil {
+		return 0, fmt.Errorf("read lost samples: %w", err)
+	}
+	return lost, nil
+}
+
+// SampledAtNs returns the time of a sample of ReadSamples, CLOCK_MONOTONIC.
+func (s *Snapshot) SampledAtNs() uint64 { return s.OffNs }
+
+// openSampler opens the ring buffer of samples.
+func (r *Reader) openSampler() error {
+	if r.samples != nil {
+		return nil
+	}
+	reader, err := ringbuf.NewReader(r.objects.Running)
+	if err != nil {
+		return fmt.Errorf("read samples: %w", err)
+	}
+	r.samples = &sampler{reader}
+	return nil
+}
+
 // openClock starts the CPU clock of a thread.
-func openClock(tid int, program *ebpf.Program) (int, error) {
+func openClock(tid, hz int, program *ebpf.Program) (int, error) {
 	attr := unix.PerfEventAttr{
-		Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_CPU_CLOCK, Sample: samplesPerSecond,
+		Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_CPU_CLOCK, Sample: uint64(hz),
 		Bits: unix.PerfBitFreq | unix.PerfBitDisabled,
 	}
 	attr.Size = uint32(unsafe.Sizeof(attr))

@@ -77,6 +77,9 @@ func (s *Snapshot) ThreadName() string {
 	return string(before)
 }
 
+// Place returns the program counter and the stack pointer of the thread in user mode.
+func (s *Snapshot) Place() (pc, sp uint64) { return s.Regs[regPC], s.Regs[regSP] }
+
 // Switches returns the number of context switches of the thread.
 func (s *Snapshot) Switches() uint64 { return s.VoluntaryBefore + s.InvoluntaryBefore }
 

@@ -1,0 +1,271 @@
+//go:build linux
+
+package hostcontext
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/clock"
+	"github.com/gpurec/gpurec/record/hostcontext/switches"
+)
+
+// Sink receives the rows. rowwriter.Writer implements it.
+type Sink interface {
+	// SendHost takes over rows of class host. It never blocks.
+	SendHost(rows []format.Row)
+	// CountLostHost counts rows of class host that were not sent.
+	CountLostHost(n int64)
+	// Send takes over rows of other classes. It may block.
+	Send(rows []format.Row)
+}
+
+// Options are the parts of a recording that a Recorder uses.
+type Options struct {
+	Mode  Mode // not ModeOff
+	Sink  Sink
+	Clock clock.Clock
+	// Threads returns the threads that have called CUDA, as pid<<32|tid. Threads that have ended may be
+	// among them.
+	Threads func() []uint64
+	// Processes returns the start times of the recorded processes, by pid.
+	Processes func() map[int]int64
+	// Warn receives a sentence about data that will be missing for the whole recording. It may be nil.
+	Warn func(text string)
+}
+
+// Intervals of the recorder's work.
+const (
+	watchInterval  = 100 * time.Millisecond // between looks for new threads, and reads of ended waits
+	metricInterval = time.Second            // between the rows of a thread's metrics
+)
+
+// Recorder records class host. Call New, Run in a goroutine, and Close.
+type Recorder struct {
+	opt      Options
+	accounts *switches.Accounts
+	threads  *threadSet
+	limit    waitLimit
+	// ended are the waits since the last but one read: a look at them may still be in progress.
+	ended []switches.Wait
+
+	mu      sync.Mutex
+	missing []string
+	cost    Cost
+}
+
+// Cost is the cost of a Recorder.
+type Cost struct {
+	CPUNs int64 // CPU time of the recorder's threads for class host
+	Rows  int64
+}
+
+// New starts to account context switches. An error says why class host is not recorded, as a
+// *privilege.Error or one of package switches.
+func New(opt Options) (*Recorder, error) {
+	accounts, err := switches.Open(minWait)
+	if err != nil {
+		return nil, err
+	}
+	r := &Recorder{opt: opt, accounts: accounts, limit: newWaitLimit()}
+	r.threads = newThreadSet(accounts, r.note)
+	return r, nil
+}
+
+// Close stops the BPF programs, after Run.
+func (r *Recorder) Close() { r.accounts.Close() }
+
+// Run records until stop is closed. It returns after all rows are sent.
+func (r *Recorder) Run(stop <-chan struct{}) {
+	meter := startMeter()
+	var helpers sync.WaitGroup
+	helpers.Go(func() { r.runLooks(stop) })
+	r.sendNote()
+	nextMetrics := clock.ReadNs(unix.CLOCK_MONOTONIC)
+	for {
+		r.threads.follow(r.opt.Threads())
+		now := clock.ReadNs(unix.CLOCK_MONOTONIC)
+		r.readWaits()
+		if now >= nextMetrics {
+			r.threads.followChildren(r.opt.Processes())
+			nextMetrics = max(nextMetrics+int64(metricInterval), now)
+			r.sendMetrics(now, false)
+			r.limitWaits()
+		}
+		r.addCost(meter.take())
+		if clock.Sleep(stop, watchInterval) {
+			break
+		}
+	}
+	helpers.Wait()
+	r.threads.follow(r.opt.Threads())
+	r.readWaits()
+	r.readWaits() // sends those of the last read, too
+	r.sendMetrics(clock.ReadNs(unix.CLOCK_MONOTONIC), true)
+	r.limitWaits()
+	r.addCost(meter.take())
+	meter.end()
+	r.sendNote()
+}
+
+// readWaits sends the waits of the last read, and reads those that have ended since.
+func (r *Recorder) readWaits() {
+	rows := make([]format.Row, 0, len(r.ended))
+	for i := range r.ended {
+		rows = append(rows, r.waitRow(&r.ended[i]))
+	}
+	r.send(rows)
+	r.ended = r.ended[:0]
+	err := r.accounts.Drain(func(w *switches.Wait) { r.ended = append(r.ended, *w) })
+	if err != nil {
+		r.note(err.Error())
+	}
+}
+
+// waitRow returns the row of a wait.
+func (r *Recorder) waitRow(w *switches.Wait) format.Row {
+	row := format.Row{
+		Kind: format.KindWait, Name: switches.StateName(w.State), StartNs: r.opt.Clock.UnixNs(w.OffNs),
+		DurNs: int64(w.OnNs - w.OffNs), Pid: int32(w.Tgid), Tid: int32(w.Tid), CPU: int32(w.Cpu),
+		Value: float64(w.DelayNs),
+	}
+	fact := explainWait(w)
+	if t := r.threads.get(int(w.Tid)); t != nil {
+		t.stacks.setStack(&row, w, fact)
+		if len(row.Frames) == 0 && w.State != 0 {
+			t.wantsStack.Store(true)
+		}
+	} else {
+		setMessage(&row, fact)
+	}
+	return row
+}
+
+// setMessage sets the message of a row to the facts of a wait.
+func setMessage(row *format.Row, fact format.WaitFact) {
+	if fact == (format.WaitFact{}) {
+		return
+	}
+	text, err := json.Marshal(fact)
+	if err == nil { // a struct of strings and numbers
+		row.Message = string(text)
+	}
+}
+
+// sendMetrics sends a sample of the metrics of all threads. isLast also sends their present waits.
+func (r *Recorder) sendMetrics(now int64, isLast bool) {
+	var rows []format.Row
+	for _, t := range r.threads.all() {
+		account, ok, err := r.accounts.Read(t.tid, now)
+		if err != nil || !ok {
+			continue
+		}
+		if t.hasEnded {
+			r.threads.forget(t) // its last waits have rows by now
+			continue
+		}
+		rows = append(rows, t.metrics.sample(t, r.opt.Clock.UnixNs(uint64(now)), &account, isLast)...)
+		if isLast && account.IsWaiting && account.Open.OnNs-account.Open.OffNs >= uint64(r.limit.min) &&
+			readOpenCall(t, &account.Open) {
+			row := r.waitRow(&account.Open)
+			row.Flags = format.FlagOpen
+			rows = append(rows, row)
+		}
+		t.hasEnded = account.HasEnded
+	}
+	r.send(rows)
+}
+
+// send sends rows of class host in parts.
+func (r *Recorder) send(rows []format.Row) {
+	const maxRows = 4096
+	for part := range slices.Chunk(rows, maxRows) {
+		r.opt.Sink.SendHost(slices.Clip(part))
+	}
+	r.mu.Lock()
+	r.cost.Rows += int64(len(rows))
+	r.mu.Unlock()
+}
+
+// limitWaits raises the shortest wait that has a row if there are too many rows, and counts lost rows.
+func (r *Recorder) limitWaits() {
+	c, err := r.accounts.Counters()
+	if err != nil {
+		return // only if the recorder has no memory
+	}
+	lost, changed := r.limit.update(&c)
+	if lost > 0 {
+		r.opt.Sink.CountLostHost(lost)
+	}
+	if c.Missed > 0 {
+		r.note("the kernel reported some context switches only in part: the times between are in no sum")
+	}
+	if changed {
+		if err := r.accounts.SetMinWait(r.limit.min); err != nil {
+			r.note(err.Error())
+		}
+		if r.limit.min > minWait {
+			r.note(fmt.Sprintf("there were more than %d waits a second: some waits of up to %v have no row",
+				maxWaitRows, r.limit.highest))
+		}
+	}
+}
+
+// note adds a sentence to what is missing, once.
+func (r *Recorder) note(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if slices.Contains(r.missing, text) || len(r.missing) == maxMissing {
+		return
+	}
+	r.missing = append(r.missing, text)
+}
+
+// maxMissing bounds the sentences in HostFact.Missing.
+const maxMissing = 32
+
+// addCost adds CPU time of the recorder.
+func (r *Recorder) addCost(ns int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cost.CPUNs += ns
+}
+
+// Cost returns the cost so far. Safe for concurrent use.
+func (r *Recorder) Cost() Cost {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.cost
+}
+
+// sendNote sends the note on how class host is recorded.
+func (r *Recorder) sendNote() {
+	r.mu.Lock()
+	fact := format.HostFact{
+		Mode: r.opt.Mode.String(), SampleHz: r.opt.Mode.hz(), MinWaitNs: int64(minWait),
+		Missing: slices.Clone(r.missing), CPUNs: r.cost.CPUNs,
+	}
+	r.mu.Unlock()
+	if c, err := r.accounts.Counters(); err == nil {
+		fact.Switches, fact.TargetSwitches = c.Switches, c.TargetSwitches
+		fact.SwitchNs, fact.TargetSwitchNs = c.SwitchNs, c.TargetSwitchNs
+	}
+	r.opt.Sink.Send([]format.Row{NoteRow(&fact, r.opt.Clock.NowNs())})
+}
+
+// NoteRow returns the row of the note on class host.
+func NoteRow(fact *format.HostFact, atNs int64) format.Row {
+	text, err := json.Marshal(fact)
+	if err != nil {
+		text = nil // not for a struct of numbers and strings
+	}
+	return format.Row{
+		Kind: format.KindNote, Name: format.NoteHost, StartNs: atNs, Device: -1, Message: string(text),
+	}
+}

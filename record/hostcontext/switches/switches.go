@@ -1,0 +1,194 @@
+//go:build linux
+
+package switches
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/record/host"
+	"github.com/gpurec/gpurec/record/privilege"
+)
+
+// ErrNoBTF is the reason if the kernel has no type information (CONFIG_DEBUG_INFO_BTF).
+var ErrNoBTF = errors.New("the kernel has no BTF type information (/sys/kernel/btf/vmlinux)")
+
+// ErrTooOld is the reason if the kernel lacks a function that the program calls.
+var ErrTooOld = errors.New("needs Linux 5.15 or newer")
+
+// MaxThreads is the largest number of watched threads.
+const MaxThreads = int(bpf.HostSwitchSwitchLimitsSWITCH_THREADS)
+
+// Accounts watches threads. Drain, SetMinWait and Close must not run concurrently with each other. The
+// other methods are safe for concurrent use.
+type Accounts struct {
+	objects bpf.HostSwitchObjects
+	link    link.Link
+	reader  *ringbuf.Reader
+	record  ringbuf.Record
+}
+
+// Wait is a time in which a thread was on no processor.
+type Wait = bpf.HostSwitchSwitchWait
+
+// Open starts the program. Waits of at least minWait have records. Errors wrap ErrNoBTF or ErrTooOld, or are a
+// *privilege.Error.
+func Open(minWait time.Duration) (*Accounts, error) {
+	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); errors.Is(err, os.ErrNotExist) {
+		return nil, ErrNoBTF
+	}
+	a := &Accounts{}
+	err := a.load(minWait, true)
+	if err != nil && !errors.Is(err, unix.EPERM) {
+		err = a.load(minWait, false) // before Linux 5.18
+	}
+	switch {
+	case errors.Is(err, unix.EPERM):
+		if have, cerr := privilege.ReadEffective(); cerr == nil {
+			return nil, have.ExplainLoadError(err)
+		}
+		return nil, err
+	case err != nil && host.IsOlderRelease(host.KernelRelease(), 5, 15):
+		return nil, fmt.Errorf("%w: %w", ErrTooOld, err)
+	case err != nil:
+		return nil, err
+	}
+	a.link, err = link.AttachTracing(link.TracingOptions{Program: a.objects.OnSwitch})
+	if err == nil {
+		a.reader, err = ringbuf.NewReader(a.objects.Waits)
+	}
+	if err != nil {
+		a.Close()
+		return nil, fmt.Errorf("attach to context switches: %w", err)
+	}
+	return a, nil
+}
+
+// load loads the program. hasState says that the tracepoint has the state of the leaving thread.
+func (a *Accounts) load(minWait time.Duration, hasState bool) error {
+	spec, err := bpf.LoadHostSwitch()
+	if err != nil {
+		return fmt.Errorf("read BPF program: %w", err)
+	}
+	has := uint8(0)
+	if hasState {
+		has = 1
+	}
+	err = errors.Join(
+		spec.Variables["has_state_argument"].Set(has),
+		spec.Variables["first_wait_ns"].Set(uint64(minWait)),
+		spec.Variables["min_wait_ns"].Set(uint64(minWait)),
+	)
+	if err == nil {
+		err = spec.LoadAndAssign(&a.objects, nil)
+	}
+	if err != nil {
+		return fmt.Errorf("load BPF program: %w", err)
+	}
+	return nil
+}
+
+// Close stops the program.
+func (a *Accounts) Close() {
+	if a.reader != nil {
+		a.reader.Close()
+	}
+	if a.link != nil {
+		a.link.Close()
+	}
+	a.objects.Close()
+}
+
+// Watch begins to account a thread from sinceNs on, CLOCK_MONOTONIC. state is the kernel's state of the
+// thread at that time, 0: it is on a processor or in a run queue. It counts if the thread waits then.
+// The error is unix.E2BIG if MaxThreads are watched.
+func (a *Accounts) Watch(tid int, sinceNs int64, state uint32) error {
+	t := bpf.HostSwitchSwitchThread{SinceNs: uint64(sinceNs), State: state}
+	if err := a.objects.Watched.Put(uint32(tid), &t); err != nil {
+		return fmt.Errorf("watch thread %d: %w", tid, err)
+	}
+	return nil
+}
+
+// Forget ends the account of a thread.
+func (a *Accounts) Forget(tid int) {
+	_ = a.objects.Watched.Delete(uint32(tid)) // it is there, or was never
+}
+
+// SetMinWait sets the shortest wait that has a record. Waits that are shorter, but would have had one at
+// the beginning, are counted in Counters.LeftOut.
+func (a *Accounts) SetMinWait(d time.Duration) error {
+	if err := a.objects.MinWaitNs.Set(uint64(d)); err != nil {
+		return fmt.Errorf("set shortest wait: %w", err)
+	}
+	return nil
+}
+
+// Drain calls visit for each wait that has ended since the last call. visit must not keep the wait.
+func (a *Accounts) Drain(visit func(*Wait)) error {
+	a.reader.SetDeadline(time.Unix(1, 0))
+	for {
+		err := a.reader.ReadInto(&a.record)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read waits: %w", err)
+		}
+		if w, ok := parseWait(a.record.RawSample); ok {
+			visit(w)
+		}
+	}
+}
+
+// Counters are totals of the machine.
+type Counters struct {
+	Switches, TargetSwitches int64 // of all threads, of watched threads
+	// SwitchNs and TargetSwitchNs are the mean run times of the program for other threads and for
+	// watched threads, ns, measured on a sample. 0: none was measured.
+	SwitchNs, TargetSwitchNs float64
+	Waits                    int64 // long waits, recorded or lost
+	Lost                     int64 // long waits without a record
+	LeftOut                  int64 // waits that had no record because of SetMinWait
+	// Missed counts times of threads that are in no sum, because the kernel had no event of a switch.
+	Missed int64
+}
+
+// Counters returns the totals so far.
+func (a *Accounts) Counters() (Counters, error) {
+	var cpus []bpf.HostSwitchSwitchCounters
+	if err := a.objects.Counters.Lookup(uint32(0), &cpus); err != nil {
+		return Counters{}, fmt.Errorf("read counters of switches: %w", err)
+	}
+	var c Counters
+	var timed, timedNs, targetTimed, targetTimedNs uint64
+	for i := range cpus {
+		n := &cpus[i]
+		c.Switches += int64(n.Switches)
+		c.TargetSwitches += int64(n.TargetSwitches)
+		c.Waits += int64(n.Waits)
+		c.Lost += int64(n.Lost)
+		c.LeftOut += int64(n.LeftOut)
+		c.Missed += int64(n.Missed)
+		timed, timedNs = timed+n.Timed, timedNs+n.TimedNs
+		targetTimed, targetTimedNs = targetTimed+n.TargetTimed, targetTimedNs+n.TargetTimedNs
+	}
+	if timed > 0 {
+		c.SwitchNs = float64(timedNs) / float64(timed)
+	}
+	if targetTimed > 0 {
+		c.TargetSwitchNs = float64(targetTimedNs) / float64(targetTimed)
+	}
+	return c, nil
+}
+
+// isMissing reports whether a lookup found no entry.
+func isMissing(err error) bool { return errors.Is(err, ebpf.ErrKeyNotExist) }

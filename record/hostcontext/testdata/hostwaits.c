@@ -1,0 +1,172 @@
+/*
+ * Threads with known waits. "hostwaits MODE [N]" prints "thread TID" for each worker, waits for a line
+ * of input, and lets the workers run. Each worker writes "wait FROM TO" for each of its waits, and
+ * "ran NS" with its CPU time, CLOCK_MONOTONIC in ns. After another line of input, the program ends.
+ */
+#define _GNU_SOURCE
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static sem_t begin, done;
+static int count, word, ends[2];
+static struct { long long from, to; } *logged;
+static volatile unsigned long work;
+
+static long long now(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+static void pause_ns(long ns)
+{
+	struct timespec t = {ns / 1000000000, ns % 1000000000};
+
+	nanosleep(&t, 0);
+}
+
+__attribute__((noinline)) static void wait_sleeping(long ns)
+{
+	pause_ns(ns);
+	__asm__ volatile("");
+}
+
+__attribute__((noinline)) static void wait_futex(void)
+{
+	syscall(SYS_futex, &word, FUTEX_WAIT, 0, 0, 0, 0);
+	word = 0;
+}
+
+__attribute__((noinline)) static void wait_pipe(void)
+{
+	char byte;
+
+	if (read(ends[0], &byte, 1) != 1)
+		abort();
+}
+
+__attribute__((noinline)) static void run_spinning(long long ns)
+{
+	for (long long end = now(CLOCK_MONOTONIC) + ns; now(CLOCK_MONOTONIC) < end;)
+		for (int i = 0; i < 1000; i++)
+			work += i;
+}
+
+static void pin(void)
+{
+	cpu_set_t cpus;
+
+	CPU_ZERO(&cpus);
+	CPU_SET(0, &cpus);
+	sched_setaffinity(0, sizeof(cpus), &cpus);
+}
+
+static void run_mode(const char *mode)
+{
+	long ns = !strcmp(mode, "short") ? 100000 : !strcmp(mode, "many") ? 2000000 : 30000000;
+	int loops = !strcmp(mode, "spin") || !strcmp(mode, "pinned") ? 0 : count;
+
+	if (!strcmp(mode, "pinned"))
+		pin();
+	if (!loops)
+		run_spinning(1000000000LL * count);
+	for (int i = 0; i < loops; i++) {
+		logged[i].from = now(CLOCK_MONOTONIC);
+		if (!strcmp(mode, "futex"))
+			wait_futex();
+		else if (!strcmp(mode, "pipe"))
+			wait_pipe();
+		else
+			wait_sleeping(ns);
+		logged[i].to = now(CLOCK_MONOTONIC);
+	}
+	for (int i = 0; i < loops; i++)
+		printf("wait %lld %lld\n", logged[i].from, logged[i].to);
+}
+
+static void *worker(void *mode)
+{
+	long long before;
+
+	printf("thread %d\n", gettid());
+	fflush(stdout);
+	sem_wait(&begin);
+	before = now(CLOCK_THREAD_CPUTIME_ID);
+	run_mode(mode);
+	printf("ran %lld\n", now(CLOCK_THREAD_CPUTIME_ID) - before);
+	sem_post(&done);
+	return 0;
+}
+
+/* start_child starts a process that sleeps 30 ms again and again, until this one ends. */
+static void start_child(void)
+{
+	pid_t child = fork();
+
+	if (child) {
+		printf("thread %d\n", child);
+		fflush(stdout);
+		return;
+	}
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	for (;;)
+		wait_sleeping(30000000);
+}
+
+static void next_line(void)
+{
+	char line[16];
+
+	if (!fgets(line, sizeof(line), stdin))
+		exit(0);
+}
+
+int main(int argc, char **argv)
+{
+	int threads = argc > 1 && !strcmp(argv[1], "pinned") ? 2 : 1;
+	pthread_t t;
+
+	if (argc < 3 || pipe(ends))
+		return 1;
+	count = atoi(argv[2]);
+	logged = calloc(count, sizeof(*logged));
+	if (!strcmp(argv[1], "child"))
+		start_child();
+	sem_init(&begin, 0, 0);
+	sem_init(&done, 0, 0);
+	for (int i = 0; i < threads; i++)
+		pthread_create(&t, 0, worker, argv[1]);
+	next_line();
+	for (int i = 0; i < threads; i++)
+		sem_post(&begin);
+	for (int i = 0; i < count; i++) {
+		if (!strcmp(argv[1], "futex")) {
+			pause_ns(30000000);
+			word = 1;
+			while (word && syscall(SYS_futex, &word, FUTEX_WAKE, 1, 0, 0, 0) == 0)
+				pause_ns(100000);
+		} else if (!strcmp(argv[1], "pipe")) {
+			pause_ns(30000000);
+			if (write(ends[1], "x", 1) != 1)
+				return 1;
+		}
+	}
+	for (int i = 0; i < threads; i++)
+		sem_wait(&done);
+	printf("done\n");
+	fflush(stdout);
+	next_line();
+	return 0;
+}

@@ -1,0 +1,136 @@
+//go:build linux
+
+package hoststack
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/gpurec/gpurec/record/hoststack/snapshot"
+	"github.com/gpurec/gpurec/record/process"
+)
+
+const (
+	// mappingsAge is the age at which a glance reads mappings again.
+	mappingsAge = 10 * time.Second
+	// newMappingsAge is the age at which it does so if a stack has code outside of known mappings.
+	newMappingsAge = time.Second
+)
+
+// Glance takes the stacks of some threads of a process that wait, with one try for each: threads that run
+// or that have moved meanwhile are left out. It is Look for frequent use: mappings and interpreter are up to ten
+// seconds old. tids are numbers in the caller's PID namespace. The error is a *process.Error if there is
+// no such process.
+func (l *Looker) Glance(ctx context.Context, pid int, tids []int) ([]Thread, error) {
+	t, err := l.open(pid)
+	if err != nil {
+		return nil, err
+	}
+	r := l.newGlance(t, pid)
+	if err := l.runWithDeadline(ctx, t, r, func(ctx context.Context) error { return r.glance(ctx, tids) }); err != nil {
+		return nil, err
+	}
+	return r.finishGlance(), nil
+}
+
+// newGlance returns the rounds of a glance.
+func (l *Looker) newGlance(t *target, pid int) *rounds {
+	return &rounds{looker: l, target: t, pid: pid, found: make(map[uint32]*candidate), round: 1, isGlance: true}
+}
+
+// finishGlance returns the threads with a stack. After a timeout it returns none.
+func (r *rounds) finishGlance() []Thread {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.timedOut || len(r.found) == 0 {
+		return nil
+	}
+	var threads []Thread
+	for _, c := range r.found {
+		threads = append(threads, r.thread(c))
+	}
+	r.findWaits(threads)
+	return threads
+}
+
+// CPUNs returns the CPU time of all looks so far, ns. Safe for concurrent use.
+func (l *Looker) CPUNs() int64 { return l.cpuNs.Load() }
+
+// Forget releases what is kept for a process.
+func (l *Looker) Forget(pid int) {
+	if s := l.sampled[pid]; s != nil {
+		s.close()
+		delete(l.sampled, pid)
+	}
+	if t := l.targets[pid]; t != nil && t.stuck == nil {
+		t.process.Close()
+		delete(l.targets, pid)
+		l.reader.ForgetLinks()
+	}
+}
+
+// readFirst reads the states of threads before the glance.
+func (r *rounds) readFirst(tids []int) error {
+	r.first = make(map[uint32]*snapshot.Snapshot)
+	for _, tid := range tids {
+		err := r.reader.OneState(r.pid, tid, func(s *snapshot.Snapshot) { r.first[s.Tid] = s })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// glance takes the stacks of some threads.
+func (r *rounds) glance(ctx context.Context, tids []int) error {
+	if err := r.readFirst(tids); err != nil || len(r.first) == 0 {
+		return err
+	}
+	if err := r.prepareGlance(); err != nil {
+		return err
+	}
+	for _, tid := range tids {
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err := r.glanceAt(tid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prepareGlance makes mappings and Python threads current.
+func (r *rounds) prepareGlance() error {
+	t := r.target
+	age := time.Since(t.checkedAt)
+	if age > mappingsAge || t.space.hasUnknown && age > newMappingsAge {
+		if err := t.space.refresh(); err != nil {
+			if errors.Is(err, process.ErrNoProcess) {
+				return err
+			}
+			return nil // only kernel frames
+		}
+		r.findInterpreter()
+		t.interpreter, t.checkedAt, t.space.hasUnknown = r.interpreter, time.Now(), false
+	}
+	r.interpreter = t.interpreter
+	t.space.reset()
+	r.readPythonThreads()
+	return nil
+}
+
+// glanceAt takes the stack of one thread. The stack counts if the thread did not run until all was read.
+func (r *rounds) glanceAt(tid int) error {
+	var c *candidate
+	if err := r.reader.OneStack(r.pid, tid, func(s *snapshot.Snapshot) { c = r.unwind(s) }); err != nil || c == nil {
+		return err
+	}
+	isSame := false
+	err := r.reader.OneState(r.pid, tid, func(s *snapshot.Snapshot) { isSame = c.snapshot.IsSameMoment(s) })
+	if err == nil && isSame {
+		r.publish(c)
+	}
+	return err
+}
