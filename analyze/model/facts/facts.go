@@ -67,6 +67,8 @@ type Process struct {
 	Name    string          `json:"-"`
 	ExitNs  int64           `json:"exit_ns"`
 	Exe     string          `json:"exe"`
+	// ParentPid is the process that started it.
+	ParentPid int32 `json:"parent_pid"`
 	Devices []ProcessDevice `json:"devices"`
 	// HasOneDevice reports that the process sees only the first entry of Devices.
 	HasOneDevice bool `json:"-"`

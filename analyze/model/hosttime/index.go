@@ -19,6 +19,7 @@ type index struct {
 	// sampleNs is the CPU time between two samples of a thread; 0: threads were not sampled.
 	sampleNs int64
 	isLoader map[int32]loaderUse // by stack, of the stacks with frames of a data loader
+	workers  map[int32][]origin.Thread // by process: the threads of its child processes that have rows
 }
 
 // groupSpan is the time of the rows of a thread in a row group.
@@ -41,7 +42,7 @@ func indexOf(t *timeline.Timeline) (*index, error) {
 	return timeline.Remember(t, indexKey{}, func() (*index, error) {
 		x := &index{
 			threads: make(map[origin.Thread][]groupSpan), pauses: make(map[int32][]Pause),
-			throttled: make(map[int32]map[string][]point), isLoader: findLoaders(&t.Stacks),
+			throttled: make(map[int32]map[string][]point), isLoader: findLoaders(&t.Stacks), workers: make(map[int32][]origin.Thread),
 		}
 		group := -1
 		err := EachGroup(t, func(r *Rows) error {
@@ -50,6 +51,11 @@ func indexOf(t *timeline.Timeline) (*index, error) {
 			return nil
 		})
 		x.sort()
+		for th := range x.threads {
+			if parent := t.Facts.Processes[th.Pid].ParentPid; parent != 0 {
+				x.workers[parent] = append(x.workers[parent], th)
+			}
+		}
 		if f := t.Facts.Host; f != nil && f.SampleHz > 0 {
 			x.sampleNs = max(x.sampleNs, int64(1e9/f.SampleHz))
 		}

@@ -16,7 +16,8 @@ const (
 	loaderNone    loaderUse = iota
 	loaderWaits             // the loader itself is innermost: it waits for its workers
 	loaderInside            // the loader called the program's data set in this process
-	loaderExecute           // the main function of a worker process
+	loaderWorks             // a worker process that runs code of the program
+	loaderIdle              // a worker process that waits for something to do
 )
 
 var (
@@ -47,7 +48,10 @@ func loaderUseOf(s *stack.StackTable, frames []int32) loaderUse {
 		switch {
 		case f.Type != query.FrameTypePython:
 		case workerFiles.MatchString(f.File):
-			return loaderExecute
+			if inside {
+				return loaderWorks
+			}
+			return loaderIdle
 		case loaderFiles.MatchString(f.File):
 			if use == loaderNone {
 				use = loaderWaits
@@ -55,8 +59,8 @@ func loaderUseOf(s *stack.StackTable, frames []int32) loaderUse {
 					use = loaderInside
 				}
 			}
-		case use == loaderNone && isProgram(f):
-			inside = true
+		case isProgram(f):
+			inside = inside || use == loaderNone
 		}
 	}
 	return use

@@ -44,6 +44,9 @@ var causeTexts = [Causes]string{
 // String returns the cause as a predicate of "the host".
 func (c Cause) String() string { return causeTexts[min(int(c), Causes-1)] }
 
+// IsKnown reports whether the cause says what the thread did.
+func (c Cause) IsKnown() bool { return c != CauseUnknown && c != CauseWait }
+
 // reasonCauses has the causes of waits by WaitFact.Reason.
 var reasonCauses = map[string]Cause{
 	format.ReasonSleep: CauseSleep, format.ReasonGIL: CauseGIL, format.ReasonLock: CauseLock,
