@@ -88,7 +88,7 @@ func (b *Breakdown) Add(of any, th origin.Thread, fromNs, toNs int64, certain fl
 		if p.Ns > longest.Ns {
 			longest = *p
 		}
-		if p.Cause != CauseCPU {
+		if !p.Cause.IsRunning() {
 			b.entryOf(p.Place).add(p, th, fromNs, toNs, certain)
 			continue
 		}
@@ -98,7 +98,7 @@ func (b *Breakdown) Add(of any, th origin.Thread, fromNs, toNs int64, certain fl
 		}
 		cpu.Ns, cpu.Samples = cpu.Ns+p.Ns, cpu.Samples+p.Samples
 		if p.Samples > 0 {
-			g.lines[recentKey{CauseCPU, p.InLoader, p.Stack}] += int64(p.Samples)
+			g.lines[recentKey{p.Cause, p.InLoader, p.Stack}] += int64(p.Samples)
 		}
 	}
 	if g != nil {
@@ -159,7 +159,7 @@ func (b *Breakdown) LineOf(of any) (at Place, ok bool) {
 		return at, false
 	}
 	best := g.sortedLines()[0]
-	return Place{Cause: CauseCPU, InLoader: best.inLoader, Stack: best.stack}, true
+	return Place{Cause: best.cause, InLoader: best.inLoader, Stack: best.stack}, true
 }
 
 // sortedLines returns the lines of the samples, the most samples first.
@@ -195,7 +195,7 @@ func (b *Breakdown) divide(g *group) {
 	}
 	for _, line := range g.sortedLines() {
 		share := float64(g.lines[line]) / float64(t.Samples)
-		e := b.entryOf(Place{Cause: CauseCPU, InLoader: line.inLoader, Stack: line.stack})
+		e := b.entryOf(Place{Cause: line.cause, InLoader: line.inLoader, Stack: line.stack})
 		e.merge(t, share)
 	}
 }

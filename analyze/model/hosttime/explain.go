@@ -18,7 +18,7 @@ func (h *History) Explain(pid, tid int32, fromNs, toNs int64) Parts {
 		if parts[i].Cause == CauseCPU && parts[i].Stack == 0 && parts[i].Samples == 0 {
 			ns := parts[i].Ns
 			h.parts[i].Ns = 0
-			h.divide(v, ns, fromNs-nearNs, toNs+nearNs, CauseCPU)
+			h.divide(v, ns, fromNs-nearNs, toNs+nearNs)
 			break
 		}
 	}
@@ -80,12 +80,13 @@ func (h *History) addWait(v *threadView, w *Wait, fromNs, toNs int64) {
 		queue.Owner = origin.Thread{Pid: w.Fact.OwnerPid, Tid: w.Fact.OwnerTid}
 		queue.OwnerName = w.Fact.Owner
 	}
-	throttledNs := int64(float64(queuedNs) * h.throttledShare(v, w))
+	share, cgroup := h.throttledShare(v, w)
+	throttledNs := int64(float64(queuedNs) * share)
 	if w.State == format.StateRunnable && w.Fact.Reason == format.ReasonThrottled {
 		throttledNs = queuedNs
 	}
 	h.parts.add(queue, queuedNs-throttledNs, queuedNs-throttledNs, 0)
-	queue.Cause, queue.Owner, queue.OwnerName = CauseThrottled, origin.Thread{}, ""
+	queue.Cause, queue.Owner, queue.OwnerName, queue.Target = CauseThrottled, origin.Thread{}, "", cgroup
 	h.parts.add(queue, throttledNs, 0, 0)
 }
 
@@ -112,17 +113,19 @@ func (h *History) placeOf(w *Wait) Place {
 
 // throttledShare returns the share of the time in run queues around a wait in which the CPU limit of a
 // cgroup can have held the thread up, from the growth of the cgroup's counter.
-func (h *History) throttledShare(v *threadView, w *Wait) (share float64) {
-	for _, points := range h.index.throttled[w.Pid] {
+func (h *History) throttledShare(v *threadView, w *Wait) (share float64, cgroup string) {
+	for path, points := range h.index.throttled[w.Pid] {
 		by, fromNs, toNs, ok := growth(points, w.queuedFromNs(), w.ToNs)
 		if !ok || by == 0 {
 			continue
 		}
-		if _, queued := v.waitNs(fromNs, toNs); queued > 0 {
-			share = max(share, min(1, by/float64(queued)))
+		_, queued := v.waitNs(fromNs, toNs)
+		s := min(1, by/float64(max(1, queued)))
+		if s > share || s == share && path > cgroup { // the longest path is the nearest cgroup
+			share, cgroup = s, path
 		}
 	}
-	return share
+	return share, cgroup
 }
 
 // addRunning adds a time without a wait. Samples and counters limit how much of it the thread ran.
@@ -196,24 +199,26 @@ func (h *History) addConfirmed(v *threadView, fromNs, toNs int64) {
 		cpuNs = 0
 	}
 	queuedNs := min(spanNs-cpuNs, int64(float64(spanNs)*queuedShare))
-	h.divide(v, cpuNs, fromNs, toNs, CauseCPU)
+	h.divide(v, cpuNs, fromNs, toNs)
 	h.parts.add(Place{Cause: CauseRunQueue}, queuedNs, 0, 0)
 	h.parts.add(Place{}, spanNs-cpuNs-queuedNs, 0, 0)
 }
 
 // divide divides CPU time by the samples in a span. Without samples it has no line.
-func (h *History) divide(v *threadView, ns, fromNs, toNs int64, c Cause) {
-	samples := int64(0)
-	v.eachSample(fromNs, toNs, func(*CPUSample) { samples++ })
-	if samples == 0 {
-		h.parts.add(Place{Cause: c}, ns, 0, 0)
+func (h *History) divide(v *threadView, ns, fromNs, toNs int64) {
+	left := int64(0)
+	v.eachSample(fromNs, toNs, func(*CPUSample) { left++ })
+	if left == 0 {
+		h.parts.add(Place{Cause: CauseCPU}, ns, 0, 0)
 		return
 	}
-	left := samples
 	v.eachSample(fromNs, toNs, func(s *CPUSample) {
+		at := Place{Cause: CauseCPU, Stack: s.Stack, InLoader: h.index.isLoader[s.Stack] == loaderInside}
+		if h.index.isDriver[s.Stack] {
+			at.Cause = CauseDriver
+		}
 		part := ns / left
-		h.parts.add(
-			Place{Cause: c, Stack: s.Stack, InLoader: h.index.isLoader[s.Stack] == loaderInside}, part, 0, 1)
+		h.parts.add(at, part, 0, 1)
 		ns, left = ns-part, left-1
 	})
 }

@@ -56,17 +56,8 @@ func (h *History) Err() error { return h.t.WrapReadError(h.err) }
 // Knows reports whether a thread has any rows.
 func (h *History) Knows(pid, tid int32) bool { return len(h.index.threads[origin.Thread{Pid: pid, Tid: tid}]) > 0 }
 
-// Throttling returns how long the cgroups of a process were throttled in a span of Unix ns, in ns of all
-// their processors together, by the path of the cgroup. The counters are read about once a second.
-func (h *History) Throttling(pid int32, fromNs, toNs int64) map[string]float64 {
-	all := make(map[string]float64)
-	for cgroup, points := range h.index.throttled[pid] {
-		if by, _, _, ok := growth(points, fromNs, toNs); ok {
-			all[cgroup] = by
-		}
-	}
-	return all
-}
+// CPULimit returns the CPU limit of a cgroup of a process, in processors; 0: unknown.
+func (h *History) CPULimit(pid int32, cgroup string) float64 { return h.index.limits[pid][cgroup] }
 
 // threadView has the rows of a thread around a span.
 type threadView struct {

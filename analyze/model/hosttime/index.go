@@ -18,7 +18,9 @@ type index struct {
 	throttled map[int32]map[string][]point
 	// sampleNs is the CPU time between two samples of a thread; 0: threads were not sampled.
 	sampleNs int64
+	limits   map[int32]map[string]float64 // HostCPULimit by process and cgroup: the last value
 	isLoader map[int32]loaderUse // by stack, of the stacks with frames of a data loader
+	isDriver map[int32]bool // by stack, of the stacks with the CUDA driver inside of the program
 	workers  map[int32][]origin.Thread // by process: the threads of its child processes that have rows
 }
 
@@ -42,7 +44,7 @@ func indexOf(t *timeline.Timeline) (*index, error) {
 	return timeline.Remember(t, indexKey{}, func() (*index, error) {
 		x := &index{
 			threads: make(map[origin.Thread][]groupSpan), pauses: make(map[int32][]Pause),
-			throttled: make(map[int32]map[string][]point), isLoader: findLoaders(&t.Stacks), workers: make(map[int32][]origin.Thread),
+			throttled: make(map[int32]map[string][]point), limits: make(map[int32]map[string]float64), isLoader: findLoaders(&t.Stacks), isDriver: findDrivers(&t.Stacks), workers: make(map[int32][]origin.Thread),
 		}
 		group := -1
 		err := EachGroup(t, func(r *Rows) error {
@@ -79,6 +81,11 @@ func (x *index) addGroup(group int, r *Rows) {
 		m := &r.Metrics[i]
 		if m.Tid != 0 {
 			x.addTime(group, m.Thread, m.AtNs, m.AtNs)
+		} else if m.Name == format.HostCPULimit {
+			if x.limits[m.Pid] == nil {
+				x.limits[m.Pid] = make(map[string]float64)
+			}
+			x.limits[m.Pid][m.Cgroup] = m.Value
 		} else if m.Name == format.HostThrottledNs {
 			if x.throttled[m.Pid] == nil {
 				x.throttled[m.Pid] = make(map[string][]point)

@@ -71,3 +71,24 @@ func loaderUseOf(s *stack.StackTable, frames []int32) loaderUse {
 func isProgram(f *format.Frame) bool {
 	return !symbolize.IsRuntimeLibrary(f.File) && !stdlibFiles.MatchString(f.File)
 }
+
+// findDrivers returns the stacks of calls of the CUDA driver: with its frames inside of all Python frames.
+func findDrivers(s *stack.StackTable) map[int32]bool {
+	found := make(map[int32]bool)
+	for id, frames := range s.Stacks {
+		for _, frame := range frames {
+			f := &s.Frames[frame]
+			if f.Type == query.FrameTypePython {
+				break
+			}
+			if driverFile.MatchString(symbolize.ModuleName(f.Module)) {
+				found[id] = true
+				break
+			}
+		}
+	}
+	return found
+}
+
+// driverFile matches the library of the CUDA driver.
+var driverFile = regexp.MustCompile(`^libcuda\.so`)

@@ -15,6 +15,7 @@ type Cause uint8
 const (
 	CauseUnknown   Cause = iota // not recorded: waits without a row, lost rows, too few samples
 	CauseCPU                    // ran on a processor
+	CauseDriver                 // ran in a call of the CUDA driver: it submitted work, or polled for its end
 	CauseLoader                 // waited for the workers of a data loader
 	CauseGC                     // collected garbage
 	CauseGIL                    // waited for Python's global interpreter lock
@@ -35,7 +36,7 @@ const (
 const Causes = int(CauseWait) + 1
 
 var causeTexts = [Causes]string{
-	"unknown", "ran on the CPU", "waited for the DataLoader", "collected garbage", "waited for the GIL",
+	"unknown", "ran on the CPU", "ran in the CUDA driver", "waited for the DataLoader", "collected garbage", "waited for the GIL",
 	"waited for a CPU", "was throttled by its CPU limit", "waited for a file", "waited for a lock",
 	"waited for the network", "waited for a pipe", "slept", "waited for a child process", "waited for the GPU",
 	"was stopped", "waited, reason unknown",
@@ -46,6 +47,9 @@ func (c Cause) String() string { return causeTexts[min(int(c), Causes-1)] }
 
 // IsKnown reports whether the cause says what the thread did.
 func (c Cause) IsKnown() bool { return c != CauseUnknown && c != CauseWait }
+
+// IsRunning reports whether the thread was on a processor and did not collect garbage.
+func (c Cause) IsRunning() bool { return c == CauseCPU || c == CauseDriver }
 
 // reasonCauses has the causes of waits by WaitFact.Reason.
 var reasonCauses = map[string]Cause{
@@ -65,7 +69,8 @@ type Place struct {
 	InLoader bool
 	// Owner is the thread that held the lock, the process that was waited for, or what ran instead. Zero: unknown.
 	Owner origin.Thread
-	// OwnerName is the name of that thread. Target is the path of the file or the address of the socket.
+	// OwnerName is the name of that thread. Target is the path of the file, the address of the socket, or the path
+	// of the cgroup with the CPU limit.
 	OwnerName, Target string
 }
 

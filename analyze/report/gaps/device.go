@@ -56,8 +56,18 @@ func runDevices(t *timeline.Timeline, opt Options) (*report.Report, error) {
 		return nil, err
 	}
 	frames.FillRowStacks(t, &gaps, &opt.Options)
-	processes.AddRankColumn(t, &devices, &causes, &gaps, &slices, &phases)
 	r.Tables = []report.Table{devices, causes, gaps, slices, phases}
+	if s.hasHost() {
+		host := s.hostTable()
+		if err := host.SortAndCut("", opt.Top); err != nil {
+			return nil, err
+		}
+		r.Totals = append(r.Totals, s.hostTotals()...)
+		r.Tables = []report.Table{devices, causes, host, gaps, slices, phases}
+	}
+	for i := range r.Tables {
+		processes.AddRankColumn(t, &r.Tables[i])
+	}
 	return r, nil
 }
 
