@@ -64,12 +64,12 @@ type Beginning struct {
 
 // Process describes a recorded process. Fields that the recording does not have are zero.
 type Process struct {
-	Name    string          `json:"-"`
-	ExitNs  int64           `json:"exit_ns"`
-	Exe     string          `json:"exe"`
+	Name   string `json:"-"`
+	ExitNs int64  `json:"exit_ns"`
+	Exe    string `json:"exe"`
 	// ParentPid is the process that started it.
-	ParentPid int32 `json:"parent_pid"`
-	Devices []ProcessDevice `json:"devices"`
+	ParentPid int32           `json:"parent_pid"`
+	Devices   []ProcessDevice `json:"devices"`
 	// HasOneDevice reports that the process sees only the first entry of Devices.
 	HasOneDevice bool `json:"-"`
 	// Identity has the rank, the job and the pod. It is the zero value if none is known.

@@ -16,7 +16,7 @@ type Breakdown struct {
 	siteOf  func(stack int32) string
 	entries map[entryKey]*Entry
 	recent  map[recentKey]*Entry
-	groups  map[any]*group
+	groups  map[groupKey]*group
 	// TotalNs is the length of all spans.
 	TotalNs float64
 }
@@ -59,7 +59,13 @@ type recentKey struct {
 	stack    int32
 }
 
-// group has the CPU time of a group of spans.
+// groupKey identifies a group of spans, and what samples tell about it: CPU time, or garbage collections.
+type groupKey struct {
+	of    any
+	cause Cause // CauseCPU or CauseGC
+}
+
+// group has the CPU time, or the garbage collections, of a group of spans.
 type group struct {
 	total Entry
 	lines map[recentKey]int64 // samples
@@ -72,7 +78,7 @@ const maxOwners = 256
 func NewBreakdown(h *History, siteOf func(stack int32) string) *Breakdown {
 	return &Breakdown{
 		h: h, siteOf: siteOf, entries: make(map[entryKey]*Entry), recent: make(map[recentKey]*Entry),
-		groups: make(map[any]*group),
+		groups: make(map[groupKey]*group),
 	}
 }
 
@@ -81,33 +87,49 @@ func NewBreakdown(h *History, siteOf func(stack int32) string) *Breakdown {
 func (b *Breakdown) Add(of any, th origin.Thread, fromNs, toNs int64, certain float64) (longest Part) {
 	parts := b.h.Measure(th.Pid, th.Tid, fromNs, toNs)
 	b.TotalNs += float64(max(0, toNs-fromNs))
-	cpu := Part{Place: Place{Cause: CauseCPU}}
-	var g *group
+	pooled := [2]Part{{Place: Place{Cause: CauseCPU}}, {Place: Place{Cause: CauseGC}}}
 	for i := range parts {
 		p := &parts[i]
-		if p.Ns > longest.Ns {
-			longest = *p
-		}
-		if !p.Cause.IsRunning() {
+		pool := &pooled[0]
+		switch {
+		case p.Cause == CauseGC:
+			pool = &pooled[1]
+		case !p.Cause.IsRunning():
+			if p.Ns > longest.Ns {
+				longest = *p
+			}
 			b.entryOf(p.Place).add(p, th, fromNs, toNs, certain)
 			continue
 		}
-		if g = b.groups[of]; g == nil {
-			g = &group{lines: make(map[recentKey]int64)}
-			b.groups[of] = g
+		if p.Ns > longest.Ns {
+			longest = *p
 		}
-		cpu.Ns, cpu.Samples = cpu.Ns+p.Ns, cpu.Samples+p.Samples
+		pool.Ns, pool.CertainNs, pool.Samples = pool.Ns+p.Ns, pool.CertainNs+p.CertainNs, pool.Samples+p.Samples
 		if p.Samples > 0 {
-			g.lines[recentKey{p.Cause, p.InLoader, p.Stack}] += int64(p.Samples)
+			lines := b.groupOf(groupKey{of, pool.Cause}).lines
+			lines[recentKey{p.Cause, p.InLoader, p.Stack}] += int64(p.Samples)
 		}
 	}
-	if g != nil {
-		g.total.add(&cpu, th, fromNs, toNs, 0)
-	}
-	if cpu.Ns > longest.Ns {
-		longest = cpu
+	for i := range pooled {
+		pool := &pooled[i]
+		if pool.Ns > 0 {
+			b.groupOf(groupKey{of, pool.Cause}).total.add(pool, th, fromNs, toNs, certain)
+		}
+		if pool.Ns > longest.Ns {
+			longest = *pool
+		}
 	}
 	return longest
+}
+
+// groupOf returns the group with a key.
+func (b *Breakdown) groupOf(key groupKey) *group {
+	g := b.groups[key]
+	if g == nil {
+		g = &group{total: Entry{Place: Place{Cause: key.cause}}, lines: make(map[recentKey]int64)}
+		b.groups[key] = g
+	}
+	return g
 }
 
 // entryOf returns the Entry of a place.
@@ -152,9 +174,10 @@ func (e *Entry) add(p *Part, th origin.Thread, fromNs, toNs int64, certain float
 	}
 }
 
-// LineOf returns the line with the most CPU samples of a group. Without samples, ok is false.
-func (b *Breakdown) LineOf(of any) (at Place, ok bool) {
-	g := b.groups[of]
+// LineOf returns the line with the most samples of CPU time, or of garbage collections, in a group. Without
+// samples, ok is false.
+func (b *Breakdown) LineOf(of any, c Cause) (at Place, ok bool) {
+	g := b.groups[groupKey{of, c}]
 	if g == nil || len(g.lines) == 0 {
 		return at, false
 	}
@@ -186,11 +209,11 @@ func (b *Breakdown) Finish() []*Entry {
 	return list
 }
 
-// divide gives the CPU time of a group to the lines of its samples.
+// divide gives the time of a group to the lines of its samples.
 func (b *Breakdown) divide(g *group) {
 	t := &g.total
 	if t.Samples == 0 {
-		b.entryOf(Place{Cause: CauseCPU}).merge(t, 1)
+		b.entryOf(t.Place).merge(t, 1)
 		return
 	}
 	for _, line := range g.sortedLines() {
@@ -203,6 +226,7 @@ func (b *Breakdown) divide(g *group) {
 // merge adds a share of the time of a group. The longest span stays as long as it is.
 func (e *Entry) merge(t *Entry, share float64) {
 	e.Ns += share * t.Ns
+	e.CertainNs += share * t.CertainNs
 	e.Spans += max(1, int64(share*float64(t.Spans)+0.5))
 	e.Samples += int64(share*float64(t.Samples) + 0.5)
 	if longest := int64(share * float64(t.LongestNs)); longest > e.LongestNs {

@@ -75,19 +75,30 @@ func (h *History) addWait(v *threadView, w *Wait, fromNs, toNs int64) {
 	if queuedNs == 0 {
 		return
 	}
-	queue := Place{Cause: CauseRunQueue, Stack: w.Stack, InLoader: h.index.isLoader[w.Stack] == loaderInside}
+	queue := Place{Stack: w.Stack, InLoader: h.index.isLoader[w.Stack] == loaderInside}
 	if w.State == format.StateRunnable {
 		queue.Owner = origin.Thread{Pid: w.Fact.OwnerPid, Tid: w.Fact.OwnerTid}
 		queue.OwnerName = w.Fact.Owner
 	}
-	share, cgroup := h.throttledShare(v, w)
-	throttledNs := int64(float64(queuedNs) * share)
 	if w.State == format.StateRunnable && w.Fact.Reason == format.ReasonThrottled {
-		throttledNs = queuedNs
+		queue.Cause = CauseThrottled
+		h.parts.add(queue, queuedNs, queuedNs, 0)
+		return
 	}
-	h.parts.add(queue, queuedNs-throttledNs, queuedNs-throttledNs, 0)
-	queue.Cause, queue.Owner, queue.OwnerName, queue.Target = CauseThrottled, origin.Thread{}, "", cgroup
-	h.parts.add(queue, throttledNs, 0, 0)
+	h.addQueued(v, w.Thread, queue, w.queuedFromNs(), w.ToNs, queuedNs, 1)
+}
+
+// addQueued adds ns that a thread was in run queues between two times. A part of it is due to the CPU limit.
+func (h *History) addQueued(v *threadView, th origin.Thread, at Place, fromNs, toNs, ns int64, certain float64) {
+	if ns <= 0 {
+		return
+	}
+	share, cgroup := h.throttledShare(v, th.Pid, fromNs, toNs)
+	throttledNs := int64(float64(ns) * share)
+	at.Cause = CauseRunQueue
+	h.parts.add(at, ns-throttledNs, int64(float64(ns-throttledNs)*certain), 0)
+	at.Cause, at.Owner, at.OwnerName, at.Target = CauseThrottled, origin.Thread{}, "", cgroup
+	h.parts.add(at, throttledNs, 0, 0)
 }
 
 // placeOf returns where and for what the thread waited.
@@ -111,21 +122,31 @@ func (h *History) placeOf(w *Wait) Place {
 	}
 }
 
-// throttledShare returns the share of the time in run queues around a wait in which the CPU limit of a
-// cgroup can have held the thread up, from the growth of the cgroup's counter.
-func (h *History) throttledShare(v *threadView, w *Wait) (share float64, cgroup string) {
-	for path, points := range h.index.throttled[w.Pid] {
-		by, fromNs, toNs, ok := growth(points, w.queuedFromNs(), w.ToNs)
+// throttledShare returns the share of the time in run queues around a span in which the CPU limit of a cgroup
+// can have held the thread up, from the growth of the cgroup's counter.
+func (h *History) throttledShare(v *threadView, pid int32, fromNs, toNs int64) (share float64, cgroup string) {
+	for path, points := range h.index.throttled[pid] {
+		by, sinceNs, untilNs, ok := growth(points, fromNs, toNs)
 		if !ok || by == 0 {
 			continue
 		}
-		_, queued := v.waitNs(fromNs, toNs)
-		s := min(1, by/float64(max(1, queued)))
+		s := min(1, by/max(1, h.queuedNs(v, sinceNs, untilNs)))
 		if s > share || s == share && path > cgroup { // the longest path is the nearest cgroup
 			share, cgroup = s, path
 		}
 	}
 	return share, cgroup
+}
+
+// queuedNs returns how long a thread was in run queues in a span: by its counters, or else by its waits.
+func (h *History) queuedNs(v *threadView, fromNs, toNs int64) float64 {
+	_, queued := v.waitNs(fromNs, toNs)
+	for _, g := range v.groups {
+		if by, _, _, ok := growth(g.runnable, fromNs, toNs); ok {
+			return max(by, float64(queued))
+		}
+	}
+	return float64(queued)
 }
 
 // addRunning adds a time without a wait. Samples and counters limit how much of it the thread ran.
@@ -139,11 +160,11 @@ func (h *History) addRunning(v *threadView, th origin.Thread, fromNs, toNs int64
 		if end <= begin {
 			continue
 		}
-		h.addConfirmed(v, at, begin)
+		h.addConfirmed(v, th, at, begin)
 		h.addPause(v, p, begin, end)
 		at = end
 	}
-	h.addConfirmed(v, at, toNs)
+	h.addConfirmed(v, th, at, toNs)
 }
 
 // pausesIn returns the garbage collections that may be those of a thread and overlap a span, in order.
@@ -168,8 +189,8 @@ func (h *History) pausesIn(th origin.Thread, fromNs, toNs int64) (list []*Pause)
 
 // addPause adds a part of a garbage collection.
 func (h *History) addPause(v *threadView, p *Pause, fromNs, toNs int64) {
-	stack := p.Stack
-	v.eachSample(fromNs, toNs, func(s *CPUSample) { stack = s.Stack })
+	stack, samples := p.Stack, int32(0)
+	v.eachSample(fromNs, toNs, func(s *CPUSample) { stack, samples = s.Stack, samples+1 })
 	certainNs := toNs - fromNs
 	if p.FromNs == fromNs {
 		certainNs -= p.UncertainNs
@@ -180,34 +201,32 @@ func (h *History) addPause(v *threadView, p *Pause, fromNs, toNs int64) {
 	if p.Tid == 0 {
 		certainNs = 0
 	}
-	h.parts.add(Place{Cause: CauseGC, Stack: stack}, toNs-fromNs, max(0, certainNs), 0)
+	h.parts.add(Place{Cause: CauseGC, Stack: stack}, toNs-fromNs, max(0, certainNs), samples)
 }
 
 // addConfirmed adds the CPU time in a span without waits, and what is unknown of it.
-func (h *History) addConfirmed(v *threadView, fromNs, toNs int64) {
+func (h *History) addConfirmed(v *threadView, th origin.Thread, fromNs, toNs int64) {
 	if toNs <= fromNs {
 		return
 	}
 	spanNs := toNs - fromNs
-	samples := int64(0)
-	v.eachSample(fromNs, toNs, func(*CPUSample) { samples++ })
-	share, queuedShare, isCounted := v.runningShare(fromNs, toNs)
-	cpuNs := int64(float64(spanNs) * share)
-	if h.index.sampleNs > 0 { // n samples cannot be of more than n+1 periods, with some play
-		cpuNs = min(cpuNs, samples*h.index.sampleNs+h.index.sampleNs*3/2)
-	} else if !isCounted {
+	c := h.countersOf(v, fromNs, toNs)
+	cpuNs := int64(float64(spanNs) * c.runningShare(fromNs))
+	if period := h.index.sampleNs; period > 0 { // n samples cannot be of more than n+1 periods, with some play
+		samples := v.countSamples(fromNs, toNs)
+		cpuNs = min(cpuNs, samples*period+period*3/2)
+	} else if c == nil {
 		cpuNs = 0
 	}
-	queuedNs := min(spanNs-cpuNs, int64(float64(spanNs)*queuedShare))
+	queuedNs := int64(float64(spanNs-cpuNs) * c.queuedShare())
 	h.divide(v, cpuNs, fromNs, toNs)
-	h.parts.add(Place{Cause: CauseRunQueue}, queuedNs, 0, 0)
+	h.addQueued(v, th, Place{}, fromNs, toNs, queuedNs, 0)
 	h.parts.add(Place{}, spanNs-cpuNs-queuedNs, 0, 0)
 }
 
 // divide divides CPU time by the samples in a span. Without samples it has no line.
 func (h *History) divide(v *threadView, ns, fromNs, toNs int64) {
-	left := int64(0)
-	v.eachSample(fromNs, toNs, func(*CPUSample) { left++ })
+	left := v.countSamples(fromNs, toNs)
 	if left == 0 {
 		h.parts.add(Place{Cause: CauseCPU}, ns, 0, 0)
 		return
@@ -221,39 +240,4 @@ func (h *History) divide(v *threadView, ns, fromNs, toNs int64) {
 		h.parts.add(at, part, 0, 1)
 		ns, left = ns-part, left-1
 	})
-}
-
-// shares tell how a thread spent the time without waits between two readings of its counters.
-type shares struct {
-	fromNs, toNs    int64
-	running, queued float64
-}
-
-// runningShare returns the share of the time without waits in which the thread ran, and that in which it was
-// in run queues, from its counters around a span. Without counters it may have run all the time.
-func (v *threadView) runningShare(fromNs, toNs int64) (share, queuedShare float64, isCounted bool) {
-	for _, g := range v.groups {
-		ran, sinceNs, untilNs, ok := growth(g.running, fromNs, toNs)
-		if !ok {
-			continue
-		}
-		if s := &v.shares; s.fromNs != sinceNs || s.toNs != untilNs {
-			queued, _, _, _ := growth(g.runnable, fromNs, toNs)
-			v.shares = v.sharesOf(sinceNs, untilNs, ran, queued)
-		}
-		return v.shares.running, v.shares.queued, true
-	}
-	return 1, 0, false
-}
-
-// sharesOf returns the shares of a span in which the counters grew by ran and queued.
-func (v *threadView) sharesOf(fromNs, toNs int64, ran, queued float64) shares {
-	const tolerated = 0.95 // the counters and the waits are not read at the same time
-	waits, queuedInWaits := v.waitNs(fromNs, toNs)
-	rest := float64(toNs - fromNs - waits)
-	if rest <= 0 || ran >= tolerated*rest {
-		return shares{fromNs, toNs, 1, 0}
-	}
-	share := ran / rest
-	return shares{fromNs, toNs, share, max(0, min(1-share, (queued-float64(queuedInWaits))/rest))}
 }

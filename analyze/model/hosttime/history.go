@@ -22,8 +22,8 @@ type History struct {
 	reader groupReader
 	loaded []*loadedGroup // the one used last comes first
 	views  map[origin.Thread]*threadView
-	parts  Parts          // memory of the last answer
-	err    error          // the first error of reading
+	parts  Parts // memory of the last answer
+	err    error // the first error of reading
 }
 
 // loadedGroup has the rows of a row group by thread.
@@ -54,7 +54,9 @@ func Of(t *timeline.Timeline) (*History, error) {
 func (h *History) Err() error { return h.t.WrapReadError(h.err) }
 
 // Knows reports whether a thread has any rows.
-func (h *History) Knows(pid, tid int32) bool { return len(h.index.threads[origin.Thread{Pid: pid, Tid: tid}]) > 0 }
+func (h *History) Knows(pid, tid int32) bool {
+	return len(h.index.threads[origin.Thread{Pid: pid, Tid: tid}]) > 0
+}
 
 // CPULimit returns the CPU limit of a cgroup of a process, in processors; 0: unknown.
 func (h *History) CPULimit(pid int32, cgroup string) float64 { return h.index.limits[pid][cgroup] }
@@ -63,7 +65,7 @@ func (h *History) CPULimit(pid int32, cgroup string) float64 { return h.index.li
 type threadView struct {
 	fromNs, toNs int64
 	groups       []*threadRows // in order of time
-	shares       shares        // of the last span
+	counters     *counters     // of the last span; nil: none yet
 }
 
 // aroundNs is the time before and after a span whose rows a question may need. Counters are read about once a
@@ -157,7 +159,11 @@ func byThread(group int, rows *Rows) *loadedGroup {
 func (v *threadView) eachWait(fromNs, toNs int64, yield func(*Wait)) {
 	for _, g := range v.groups {
 		// Waits of a thread follow each other, so the one before the first that starts in the span may overlap it.
-		i, _ := slices.BinarySearchFunc(g.waits, fromNs, func(w Wait, ns int64) int { return cmp.Compare(w.FromNs, ns) })
+		i, _ := slices.BinarySearchFunc(
+			g.waits,
+			fromNs,
+			func(w Wait, ns int64) int { return cmp.Compare(w.FromNs, ns) },
+		)
 		for i = max(0, i-1); i < len(g.waits) && g.waits[i].FromNs < toNs; i++ {
 			if g.waits[i].ToNs > fromNs {
 				yield(&g.waits[i])
@@ -175,6 +181,12 @@ func (v *threadView) eachSample(fromNs, toNs int64, yield func(*CPUSample)) {
 			yield(&g.samples[i])
 		}
 	}
+}
+
+// countSamples returns the number of samples of the thread in a span.
+func (v *threadView) countSamples(fromNs, toNs int64) (n int64) {
+	v.eachSample(fromNs, toNs, func(*CPUSample) { n++ })
+	return n
 }
 
 // waitNs returns how much of a span is in waits, and how much of that in run queues.

@@ -94,7 +94,8 @@ func TestMeasure(t *testing.T) {
 		},
 		{"a queue", []format.Row{queued(from, length)}, map[hosttime.Cause]int64{hosttime.CauseRunQueue: 100}},
 		{
-			"a limit", []format.Row{queued(from, length), throttled(500*ms, 5), throttled(1500*ms, 75*ms+5)},
+			"a limit",
+			[]format.Row{queued(from, length), throttled(500*ms, 5), throttled(1500*ms, 75*ms+5)},
 			map[hosttime.Cause]int64{hosttime.CauseThrottled: 75, hosttime.CauseRunQueue: 25},
 		},
 		{
@@ -102,20 +103,24 @@ func TestMeasure(t *testing.T) {
 			map[hosttime.Cause]int64{hosttime.CauseGC: 40, hosttime.CauseCPU: 60},
 		},
 		{
-			"the DataLoader", []format.Row{wait(from, length, 2, format.WaitFact{Reason: format.ReasonPoll})},
+			"the DataLoader",
+			[]format.Row{wait(from, length, 2, format.WaitFact{Reason: format.ReasonPoll})},
 			map[hosttime.Cause]int64{hosttime.CauseLoader: 100},
 		},
 		{
-			"the GIL in the DataLoader", []format.Row{wait(from, length, 2, format.WaitFact{Reason: format.ReasonGIL})},
+			"the GIL in the DataLoader",
+			[]format.Row{wait(from, length, 2, format.WaitFact{Reason: format.ReasonGIL})},
 			map[hosttime.Cause]int64{hosttime.CauseGIL: 100},
 		},
 		{
-			"a file in the data set", []format.Row{wait(from, length, 3, format.WaitFact{Reason: format.ReasonFile})},
+			"a file in the data set",
+			[]format.Row{wait(from, length, 3, format.WaitFact{Reason: format.ReasonFile})},
 			map[hosttime.Cause]int64{hosttime.CauseFile: 100},
 		},
 		{"an inferred stack", []format.Row{inferred}, map[hosttime.Cause]int64{hosttime.CauseLock: 100}},
 		{
-			"an unknown reason", []format.Row{wait(from, length, 1, format.WaitFact{})},
+			"an unknown reason",
+			[]format.Row{wait(from, length, 1, format.WaitFact{})},
 			map[hosttime.Cause]int64{hosttime.CauseWait: 100},
 		},
 		{

@@ -19,9 +19,9 @@ type index struct {
 	// sampleNs is the CPU time between two samples of a thread; 0: threads were not sampled.
 	sampleNs int64
 	limits   map[int32]map[string]float64 // HostCPULimit by process and cgroup: the last value
-	isLoader map[int32]loaderUse // by stack, of the stacks with frames of a data loader
-	isDriver map[int32]bool // by stack, of the stacks with the CUDA driver inside of the program
-	workers  map[int32][]origin.Thread // by process: the threads of its child processes that have rows
+	isLoader map[int32]loaderUse          // by stack, of the stacks with frames of a data loader
+	isDriver map[int32]bool               // by stack, of the stacks with the CUDA driver inside of the program
+	workers  map[int32][]origin.Thread    // by process: the threads of its child processes that have rows
 }
 
 // groupSpan is the time of the rows of a thread in a row group.
@@ -43,8 +43,15 @@ type indexKey struct{}
 func indexOf(t *timeline.Timeline) (*index, error) {
 	return timeline.Remember(t, indexKey{}, func() (*index, error) {
 		x := &index{
-			threads: make(map[origin.Thread][]groupSpan), pauses: make(map[int32][]Pause),
-			throttled: make(map[int32]map[string][]point), limits: make(map[int32]map[string]float64), isLoader: findLoaders(&t.Stacks), isDriver: findDrivers(&t.Stacks), workers: make(map[int32][]origin.Thread),
+			threads: make(map[origin.Thread][]groupSpan),
+			pauses:  make(map[int32][]Pause),
+			throttled: make(
+				map[int32]map[string][]point,
+			),
+			limits:   make(map[int32]map[string]float64),
+			isLoader: findLoaders(&t.Stacks),
+			isDriver: findDrivers(&t.Stacks),
+			workers:  make(map[int32][]origin.Thread),
 		}
 		group := -1
 		err := EachGroup(t, func(r *Rows) error {

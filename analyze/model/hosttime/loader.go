@@ -13,11 +13,11 @@ import (
 type loaderUse uint8
 
 const (
-	loaderNone    loaderUse = iota
-	loaderWaits             // the loader itself is innermost: it waits for its workers
-	loaderInside            // the loader called the program's data set in this process
-	loaderWorks             // a worker process that runs code of the program
-	loaderIdle              // a worker process that waits for something to do
+	loaderNone   loaderUse = iota
+	loaderWaits            // the loader itself is innermost: it waits for its workers
+	loaderInside           // the loader called the program's data set in this process
+	loaderWorks            // a worker process that runs code of the program
+	loaderIdle             // a worker process that waits for something to do
 )
 
 var (
@@ -26,7 +26,9 @@ var (
 	// workerFiles are the files of the main functions of workers.
 	workerFiles = regexp.MustCompile(`(^|/)torch/utils/data/_utils/worker\.py$`)
 	// stdlibFiles are files of Python's standard library, which no frame of the program is in.
-	stdlibFiles = regexp.MustCompile(`(^|/)lib(64)?/python[23][.\d]*t?/[\w/]*\.py$|^<|^(threading|queue|selectors|socket)\.py$`)
+	stdlibFiles = regexp.MustCompile(
+		`(^|/)lib(64)?/python[23][.\d]*t?/[\w/]*\.py$|^<|^(threading|queue|selectors|socket)\.py$`,
+	)
 )
 
 // findLoaders returns the stacks with frames of a data loader.

@@ -36,10 +36,23 @@ const (
 const Causes = int(CauseWait) + 1
 
 var causeTexts = [Causes]string{
-	"unknown", "ran on the CPU", "ran in the CUDA driver", "waited for the DataLoader", "collected garbage", "waited for the GIL",
-	"waited for a CPU", "was throttled by its CPU limit", "waited for a file", "waited for a lock",
-	"waited for the network", "waited for a pipe", "slept", "waited for a child process", "waited for the GPU",
-	"was stopped", "waited, reason unknown",
+	"unknown",
+	"ran on the CPU",
+	"ran in the CUDA driver",
+	"waited for the DataLoader",
+	"collected garbage",
+	"waited for the GIL",
+	"waited for a CPU",
+	"was throttled by its CPU limit",
+	"waited for a file",
+	"waited for a lock",
+	"waited for the network",
+	"waited for a pipe",
+	"slept",
+	"waited for a child process",
+	"waited for the GPU",
+	"was stopped",
+	"waited, reason unknown",
 }
 
 // String returns the cause as a predicate of "the host".

@@ -157,10 +157,10 @@ func (c *causes) finish(d *Device) {
 func (c *causes) finishHost(d *Device) {
 	for i := range d.Gaps {
 		g := &d.Gaps[i]
-		if g.Host.Cause != hosttime.CauseCPU || g.Host.Stack != 0 {
+		if g.Host.Stack != 0 {
 			continue
 		}
-		if at, ok := c.host.LineOf(g.sum); ok {
+		if at, ok := c.host.LineOf(g.sum, g.Host.Cause); ok {
 			g.Host.Place = at
 		}
 	}

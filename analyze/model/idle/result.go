@@ -44,12 +44,12 @@ type Device struct {
 	Causes              []*Cause // the longest probable time first
 	// Host tells how the launching threads spent the gaps in which the host was late, the longest time first.
 	// It is nil without rows of class host. HostNs is the probable length of these gaps.
-	Host   []*hosttime.Entry
-	HostNs float64
-	Gaps                []Gap    // the longest first
-	Time                Time     // of the whole window
-	cells               []cell
-	startDelays         [Slices]delays
+	Host        []*hosttime.Entry
+	HostNs      float64
+	Gaps        []Gap // the longest first
+	Time        Time  // of the whole window
+	cells       []cell
+	startDelays [Slices]delays
 }
 
 // Estimate is a length of time in ns: a probable value between two bounds.
@@ -143,12 +143,12 @@ type Gap struct {
 	Cause        Cause // without sums
 	// Host is the longest part of what the launching thread did in the gap. It is empty if the host was not late,
 	// and without rows of class host.
-	Host         hosttime.Part
-	Tid          int32 // thread of the call of the next work
-	NextStack    int32 // stack of that call
-	NextLabel    int32 // label of the next work; -1: none
-	NextOp       activity.Op
-	sum          *Cause // of all gaps with its cause
+	Host      hosttime.Part
+	Tid       int32 // thread of the call of the next work
+	NextStack int32 // stack of that call
+	NextLabel int32 // label of the next work; -1: none
+	NextOp    activity.Op
+	sum       *Cause // of all gaps with its cause
 }
 
 // LengthNs returns the probable length of the gap, in ns.

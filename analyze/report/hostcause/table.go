@@ -19,7 +19,9 @@ var Columns = []report.Column{
 	},
 	{Key: "host_ns", Title: "TOTAL", Unit: report.UnitNs, About: "probable time of the cause in all gaps"},
 	{
-		Key: "certain_ns", Title: "CERTAIN", Unit: report.UnitNs,
+		Key:   "certain_ns",
+		Title: "CERTAIN",
+		Unit:  report.UnitNs,
 		About: "the part of TOTAL that is measured: waits with a stack of their own, and the certain part of the gap. " +
 			"Lines of CPU time come from samples, so they are estimated",
 	},
@@ -29,7 +31,12 @@ var Columns = []report.Column{
 		Key: "cause", Title: "THE HOST", Unit: report.UnitText,
 		About: "what the launching thread did in the gaps. Unknown: waits that are too short for a row, or lost rows",
 	},
-	{Key: "line", Title: "LINE", Unit: report.UnitText, About: "line of the program in which it did so; absent: unknown"},
+	{
+		Key:   "line",
+		Title: "LINE",
+		Unit:  report.UnitText,
+		About: "line of the program in which it did so; absent: unknown",
+	},
 	{
 		Key: "evidence", Title: "EVIDENCE", Unit: report.UnitText,
 		About: "what it waited for: the thread that held the lock, what ran instead, the file, what a worker did, or " +
