@@ -1,9 +1,11 @@
 package gaps
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/hosttime"
 	"github.com/gpurec/gpurec/analyze/model/idle"
 	"github.com/gpurec/gpurec/analyze/model/origin"
@@ -62,51 +64,61 @@ func (s *deviceGaps) hostTotals() []report.Fact {
 	return report.NewFacts(hostTotalColumns, report.Values{"host_explained_pct": known / max(1, all)})
 }
 
-// HostTime tells what the threads that ended gaps did in them.
+// HostTime tells what the threads of a process that ended gaps did in them.
 type HostTime struct {
+	// Track is that of all devices of the process, or that of its only device.
 	Track   DeviceTrack
 	Entries []*hosttime.Entry // the longest first
 	TotalNs float64           // length of the gaps
 }
 
+// hostTimes sums up what threads did in gaps, by process.
+type hostTimes struct {
+	history    *hosttime.History
+	breakdowns map[int32]*hosttime.Breakdown // by process
+	err        error
+}
+
 // hostKey identifies a group of gaps: those that launches at one line ended.
 type hostKey struct{ site int32 }
 
-// FindHostTime tells what the host did in List, by process. It counts a gap of all devices of a process, not
-// those of single devices. Without rows of class host it returns none.
-func (sc *Scan) FindHostTime() ([]HostTime, error) {
-	if !hosttime.HasRows(sc.T) {
-		return nil, nil
+// addHostTime adds a gap that a launch ended. Without rows of class host it does nothing.
+func (sc *Scan) addHostTime(fromNs int64, c *calls.Call) {
+	if !hosttime.HasRows(sc.T) || sc.host.err != nil {
+		return
 	}
-	h, err := hosttime.Of(sc.T)
-	if err != nil {
-		return nil, err
+	if sc.host.history == nil {
+		sc.host.breakdowns = make(map[int32]*hosttime.Breakdown)
+		if sc.host.history, sc.host.err = hosttime.Of(sc.T); sc.host.err != nil {
+			return
+		}
 	}
-	gaps := slices.Clone(sc.List)
-	slices.SortFunc(gaps, func(a, b Gap) int { return int(min(1, max(-1, a.FromNs-b.FromNs))) })
-	breakdowns := make(map[DeviceTrack]*hosttime.Breakdown)
-	for i := range gaps {
-		g := &gaps[i]
-		whole := DeviceTrack{g.Track.Pid, AllDevicesOfProcess}
-		if g.Track != whole && sc.Tracks[whole] != nil {
+	b := sc.host.breakdowns[c.Pid]
+	if b == nil {
+		b = hosttime.NewBreakdown(sc.host.history, sc.T.SiteOfStack)
+		sc.host.breakdowns[c.Pid] = b
+	}
+	b.Add(hostKey{c.Site}, origin.Thread{Pid: c.Pid, Tid: c.Tid}, fromNs, c.StartNs, 1)
+}
+
+// FindHostTime tells what the host did in the gaps, by process. Call it once, after SelectLongestGaps. Without
+// rows of class host it returns none.
+func (sc *Scan) FindHostTime() (list []HostTime, err error) {
+	for _, track := range sc.SortedTracks() {
+		b := sc.host.breakdowns[track.Pid]
+		if b == nil || track.Device != AllDevicesOfProcess && sc.Tracks[DeviceTrack{track.Pid, AllDevicesOfProcess}] != nil {
 			continue
 		}
-		b := breakdowns[g.Track]
-		if b == nil {
-			b = hosttime.NewBreakdown(h, sc.T.SiteOfStack)
-			breakdowns[g.Track] = b
-		}
-		thread := origin.Thread{Pid: g.EndedBy.Pid, Tid: g.EndedBy.Tid}
-		b.Add(hostKey{g.EndedBy.Site}, thread, g.FromNs, g.ToNs, 1)
+		list = append(list, HostTime{track, b.Finish(), b.TotalNs})
 	}
-	var list []HostTime
-	for _, track := range sc.SortedTracks() {
-		if b := breakdowns[track]; b != nil {
-			list = append(list, HostTime{track, b.Finish(), b.TotalNs})
-		}
+	if sc.host.history != nil {
+		err = sc.host.history.Err()
 	}
-	return list, h.Err()
+	return list, cmp.Or(sc.host.err, err)
 }
+
+// RecordedNs returns the time between the first and the last launch of a track in which launches were recorded.
+func (sc *Scan) RecordedNs(track DeviceTrack) int64 { return sc.Tracks[track].recordedNs() }
 
 // ExplainedNs returns the time whose cause is known.
 func (h *HostTime) ExplainedNs() (ns float64) {
@@ -118,7 +130,7 @@ func (h *HostTime) ExplainedNs() (ns float64) {
 	return ns
 }
 
-// hostTable returns a table of what the host did in the listed gaps.
+// hostTable returns a table of what the host did in the gaps.
 func (sc *Scan) hostTable(list []HostTime) report.Table {
 	table := newHostTable()
 	for i := range list {
@@ -134,7 +146,7 @@ func (sc *Scan) hostTable(list []HostTime) report.Table {
 	return table
 }
 
-// addHostTable adds what the host did in the listed gaps to a report, if the recording has it.
+// addHostTable adds what the host did in the gaps to a report, if the recording has it.
 func (sc *Scan) addHostTable(r *report.Report, top int) error {
 	list, err := sc.FindHostTime()
 	if err != nil || len(list) == 0 {
