@@ -122,6 +122,9 @@ func (b *Breakdown) Add(of any, th origin.Thread, fromNs, toNs int64, certain fl
 	return longest
 }
 
+// LastParts returns the parts of the span that was added last. They are valid until the next Add.
+func (b *Breakdown) LastParts() Parts { return b.h.parts }
+
 // groupOf returns the group with a key.
 func (b *Breakdown) groupOf(key groupKey) *group {
 	g := b.groups[key]

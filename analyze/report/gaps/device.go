@@ -107,6 +107,9 @@ func (s *deviceGaps) mainCauseText(d *idle.Device) string {
 		if c.Stack != 0 {
 			text += ", at " + s.t.SiteOfStack(c.Stack)
 		}
+		if c.Reason.IsHost() {
+			text += s.mainHostText(d)
+		}
 		return text
 	}
 	return ""

@@ -64,6 +64,15 @@ func (s *deviceGaps) hostTotals() []report.Fact {
 	return report.NewFacts(hostTotalColumns, report.Values{"host_explained_pct": known / max(1, all)})
 }
 
+// mainHostText says what the host did for most of the time in which it was late; "" if nothing is known.
+func (s *deviceGaps) mainHostText(d *idle.Device) string {
+	if len(d.Host) == 0 || !d.Host[0].Cause.IsKnown() {
+		return ""
+	}
+	most := d.Host[0]
+	return fmt.Sprintf("; the host %s (%.0f%% of that)", hostcause.Text(s.t, &most.Place), 100*most.Ns/max(1, d.HostNs))
+}
+
 // HostTime tells what the threads of a process that ended gaps did in them.
 type HostTime struct {
 	// Track is that of all devices of the process, or that of its only device.
@@ -106,7 +115,8 @@ func (sc *Scan) addHostTime(fromNs int64, c *calls.Call) {
 func (sc *Scan) FindHostTime() (list []HostTime, err error) {
 	for _, track := range sc.SortedTracks() {
 		b := sc.host.breakdowns[track.Pid]
-		if b == nil || track.Device != AllDevicesOfProcess && sc.Tracks[DeviceTrack{track.Pid, AllDevicesOfProcess}] != nil {
+		if b == nil ||
+			track.Device != AllDevicesOfProcess && sc.Tracks[DeviceTrack{track.Pid, AllDevicesOfProcess}] != nil {
 			continue
 		}
 		list = append(list, HostTime{track, b.Finish(), b.TotalNs})

@@ -76,7 +76,12 @@ func TestHostRules(t *testing.T) {
 					want = []string{p.rule}
 				}
 				if !slices.Equal(found, want) {
-					t.Fatalf("%v fire, want %v\n%s", found, want, analyzetest.RenderReport(t, r, render.Options{Width: 200}))
+					t.Fatalf(
+						"%v fire, want %v\n%s",
+						found,
+						want,
+						analyzetest.RenderReport(t, r, render.Options{Width: 200}),
+					)
 				}
 				if len(want) == 0 {
 					return
