@@ -381,6 +381,7 @@ var mayImport = map[string][]string{
 	"analyze/analyzetest/rulecases": {
 		"format",
 		"analyze/analyzetest",
+		"analyze/analyzetest/gpuprogram",
 		"analyze/catalog",
 		"analyze/model/...",
 	},

@@ -176,8 +176,8 @@ func TestHostCauses(t *testing.T) {
 	}
 }
 
-// isApart reports whether two faults can be told apart. A cgroup's counter does not tell which of the times in
-// run queues are due to its limit.
+// isApart reports whether the recording tells two faults from each other. A cgroup's counter does not tell which
+// of the times in run queues are due to its limit.
 func isApart(a, b hostFault) bool {
 	queues := 0
 	for _, f := range []hostFault{a, b} {

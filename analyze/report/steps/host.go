@@ -133,11 +133,18 @@ var hostColumns = []report.Column{
 	{Key: "longest_ns", Title: "LONGEST", Unit: report.UnitNs, About: "longest time of the cause in a step"},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
 	{
-		Key: "cause", Title: "THE HOST", Unit: report.UnitText,
+		Key:   "cause",
+		Title: "THE HOST",
+		Unit:  report.UnitText,
 		About: "what the thread with the most calls of the steps did. Unknown: waits that are too short for a row, or " +
 			"lost rows",
 	},
-	{Key: "line", Title: "LINE", Unit: report.UnitText, About: "line of the program in which it did so; absent: unknown"},
+	{
+		Key:   "line",
+		Title: "LINE",
+		Unit:  report.UnitText,
+		About: "line of the program in which it did so; absent: unknown",
+	},
 	{
 		Key: "evidence", Title: "EVIDENCE", Unit: report.UnitText,
 		About: "what it waited for, as in the table host of the report gaps",
