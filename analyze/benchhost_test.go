@@ -42,7 +42,9 @@ func (h *benchHost) step(ns int64) {
 	}
 	for ; h.second*analyzetest.Second < ns+benchStep; h.second++ {
 		for th := range int32(benchHostThreads) {
-			h.row(format.KindHost, format.HostRunning, h.second*analyzetest.Second, th).Value = 0.9e9 * float64(h.second)
+			h.row(format.KindHost, format.HostRunning, h.second*analyzetest.Second, th).Value = 0.9e9 * float64(
+				h.second,
+			)
 			h.row(format.KindHost, format.HostRunnable, h.second*analyzetest.Second, th).Value = 1e6 * float64(h.second)
 		}
 	}

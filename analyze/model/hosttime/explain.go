@@ -18,7 +18,7 @@ func (h *History) Explain(pid, tid int32, fromNs, toNs int64) Parts {
 		if parts[i].Cause == CauseCPU && parts[i].Stack == 0 && parts[i].Samples == 0 {
 			ns := parts[i].Ns
 			h.parts[i].Ns = 0
-			h.divide(v, ns, fromNs-nearNs, toNs+nearNs)
+			h.divide(v, ns, fromNs-nearNs, toNs+nearNs, v.countSamples(fromNs-nearNs, toNs+nearNs))
 			break
 		}
 	}
@@ -212,21 +212,22 @@ func (h *History) addConfirmed(v *threadView, th origin.Thread, fromNs, toNs int
 	spanNs := toNs - fromNs
 	c := h.countersOf(v, fromNs, toNs)
 	cpuNs := int64(float64(spanNs) * c.runningShare(fromNs))
+	samples := v.countSamples(fromNs, toNs)
 	if period := h.index.sampleNs; period > 0 { // n samples cannot be of more than n+1 periods, with some play
-		samples := v.countSamples(fromNs, toNs)
 		cpuNs = min(cpuNs, samples*period+period*3/2)
 	} else if c == nil {
 		cpuNs = 0
 	}
 	queuedNs := int64(float64(spanNs-cpuNs) * c.queuedShare())
-	h.divide(v, cpuNs, fromNs, toNs)
+	h.divide(v, cpuNs, fromNs, toNs, samples)
 	h.addQueued(v, th, Place{}, fromNs, toNs, queuedNs, 0)
 	h.parts.add(Place{}, spanNs-cpuNs-queuedNs, 0, 0)
 }
 
-// divide divides CPU time by the samples in a span. Without samples it has no line.
-func (h *History) divide(v *threadView, ns, fromNs, toNs int64) {
-	left := v.countSamples(fromNs, toNs)
+// divide divides CPU time by the samples in a span, of which it has the number. Without samples it has no
+// line.
+func (h *History) divide(v *threadView, ns, fromNs, toNs, samples int64) {
+	left := samples
 	if left == 0 {
 		h.parts.add(Place{Cause: CauseCPU}, ns, 0, 0)
 		return

@@ -3,6 +3,7 @@ package hosttime
 import (
 	"cmp"
 	"slices"
+	"sort"
 
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
@@ -37,6 +38,33 @@ type threadRows struct {
 	waits             []Wait
 	samples           []CPUSample
 	running, runnable []point // counters HostRunning and HostRunnable
+	// wait and sample are the results of the last searches. Questions follow each other in time.
+	wait, sample int
+}
+
+// firstWait returns the index of the first wait that begins at or after a time.
+func (t *threadRows) firstWait(ns int64) int {
+	t.wait = searchNear(t.wait, len(t.waits), func(i int) bool { return t.waits[i].FromNs >= ns })
+	return t.wait
+}
+
+// firstSample returns the index of the first sample at or after a time.
+func (t *threadRows) firstSample(ns int64) int {
+	t.sample = searchNear(t.sample, len(t.samples), func(i int) bool { return t.samples[i].AtNs >= ns })
+	return t.sample
+}
+
+// searchNear is sort.Search, and fast if the result is near a guess.
+func searchNear(guess, n int, is func(int) bool) int {
+	const near = 4
+	if guess == 0 || !is(guess-1) {
+		for i := guess; i < min(n, guess+near); i++ {
+			if is(i) {
+				return i
+			}
+		}
+	}
+	return sort.Search(n, is)
 }
 
 // Of returns the History of a recording. Without rows of class host it explains nothing: see HasRows.
@@ -159,11 +187,7 @@ func byThread(group int, rows *Rows) *loadedGroup {
 func (v *threadView) eachWait(fromNs, toNs int64, yield func(*Wait)) {
 	for _, g := range v.groups {
 		// Waits of a thread follow each other, so the one before the first that starts in the span may overlap it.
-		i, _ := slices.BinarySearchFunc(
-			g.waits,
-			fromNs,
-			func(w Wait, ns int64) int { return cmp.Compare(w.FromNs, ns) },
-		)
+		i := g.firstWait(fromNs)
 		for i = max(0, i-1); i < len(g.waits) && g.waits[i].FromNs < toNs; i++ {
 			if g.waits[i].ToNs > fromNs {
 				yield(&g.waits[i])
@@ -175,8 +199,7 @@ func (v *threadView) eachWait(fromNs, toNs int64, yield func(*Wait)) {
 // eachSample calls yield for the samples of the thread in a span.
 func (v *threadView) eachSample(fromNs, toNs int64, yield func(*CPUSample)) {
 	for _, g := range v.groups {
-		i, _ := slices.BinarySearchFunc(
-			g.samples, fromNs, func(s CPUSample, ns int64) int { return cmp.Compare(s.AtNs, ns) })
+		i := g.firstSample(fromNs)
 		for ; i < len(g.samples) && g.samples[i].AtNs < toNs; i++ {
 			yield(&g.samples[i])
 		}
