@@ -224,7 +224,7 @@ func (h *History) addConfirmed(v *threadView, th origin.Thread, fromNs, toNs int
 	h.parts.add(Place{}, spanNs-cpuNs-queuedNs, 0, 0)
 }
 
-// divide divides CPU time by the samples in a span, of which it has the number. Without samples it has no
+// divide divides CPU time by the samples in a span. samples is their number. Without samples the time has no
 // line.
 func (h *History) divide(v *threadView, ns, fromNs, toNs, samples int64) {
 	left := samples
