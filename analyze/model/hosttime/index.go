@@ -66,7 +66,7 @@ func indexOf(t *timeline.Timeline) (*index, error) {
 			}
 		}
 		if f := t.Facts.Host; f != nil && f.SampleHz > 0 {
-			x.sampleNs = max(x.sampleNs, int64(1e9/f.SampleHz))
+			x.sampleNs = max(x.sampleNs, int64(min(maxSampleNs, 1e9/f.SampleHz)))
 		}
 		return x, err
 	})

@@ -87,6 +87,9 @@ func EachGroup(t *timeline.Timeline, yield func(*Rows) error) error {
 	return nil
 }
 
+// maxSampleNs bounds the time that one CPU sample represents. Recorders sample several times a second.
+const maxSampleNs = 10_000_000_000
+
 // groupReader reads row groups. It keeps its memory from one to the next.
 type groupReader struct {
 	rows Rows
@@ -133,7 +136,7 @@ func (r *groupReader) add(i int) {
 		})
 	case format.KindCPUSample:
 		r.rows.Samples = append(r.rows.Samples,
-			CPUSample{AtNs: at, ForNs: max(0, r.dur[i]), Thread: thread, CPU: r.cpu[i], Stack: r.stack[i]})
+			CPUSample{AtNs: at, ForNs: min(max(0, r.dur[i]), maxSampleNs), Thread: thread, CPU: r.cpu[i], Stack: r.stack[i]})
 	case format.KindGC:
 		r.rows.Pauses = append(r.rows.Pauses, Pause{
 			FromNs: at, ToNs: end, UncertainNs: wholeNs(r.value[i], end-at), Thread: thread, Stack: r.stack[i],
@@ -141,7 +144,7 @@ func (r *groupReader) add(i int) {
 		})
 	case format.KindHost:
 		r.rows.Metrics = append(r.rows.Metrics,
-			Metric{AtNs: at, Value: r.value[i], Name: r.name.At(i), Cgroup: r.message.At(i), Thread: thread})
+			Metric{AtNs: at, Value: finite(r.value[i]), Name: r.name.At(i), Cgroup: r.message.At(i), Thread: thread})
 	case format.KindThreadState:
 		r.rows.States = append(r.rows.States, ThreadState{
 			AtNs: at, SinceNs: at - max(0, r.dur[i]), CPUNs: int64(max(0, r.value[i])), Fact: r.fact(i),
@@ -157,6 +160,15 @@ func wholeNs(value float64, most int64) int64 {
 		return 0
 	}
 	return int64(min(value, float64(most)))
+}
+
+// finite returns a value, or 0 if it is no number. No counter is as large as the limit.
+func finite(value float64) float64 {
+	const limit = 1e18
+	if !(value >= -limit && value <= limit) {
+		return 0
+	}
+	return value
 }
 
 // fact returns the message of row i. A message that is no WaitFact is an empty one.
