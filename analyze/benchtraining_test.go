@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
@@ -42,24 +43,31 @@ const (
 // measured time and memory.
 func benchTraining(b testing.TB, n int) string {
 	b.Helper()
-	return benchTrainingFile(b, n, fmt.Sprintf("training-%d.parquet", n), false)
+	return benchTrainingFile(b, n, "")
 }
 
 // benchTrainingWithWords is benchTraining with progress words, as `--gpu-time=auto` records them.
 func benchTrainingWithWords(b testing.TB, n int) string {
 	b.Helper()
-	return benchTrainingFile(b, n, fmt.Sprintf("training-%d-words.parquet", n), true)
+	return benchTrainingFile(b, n, "-words")
 }
 
-func benchTrainingFile(b testing.TB, n int, name string, words bool) string {
+// benchTrainingWithHost is benchTrainingWithWords with rows of class host.
+func benchTrainingWithHost(b testing.TB, n int) string {
 	b.Helper()
-	path := filepath.Join("..", "build", "bench", name)
+	return benchTrainingFile(b, n, "-words-host")
+}
+
+// benchTrainingFile writes a recording with the additional rows that with names.
+func benchTrainingFile(b testing.TB, n int, with string) string {
+	b.Helper()
+	path := filepath.Join("..", "build", "bench", fmt.Sprintf("training-%d%s.parquet", n, with))
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
 	writer := exec.Command(os.Args[0], "-test.run=^TestWriteBenchTraining$", "-test.timeout=0")
 	writer.Env = append(os.Environ(), "GPUREC_BENCH_WRITE="+path, fmt.Sprint("GPUREC_BENCH_EVENTS=", n),
-		fmt.Sprint("GPUREC_BENCH_WORDS=", words))
+		"GPUREC_BENCH_WITH="+with)
 	if out, err := writer.CombinedOutput(); err != nil {
 		b.Fatalf("%v: %s", err, out)
 	}
@@ -80,7 +88,7 @@ func TestWriteBenchTraining(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	writeTraining(t, path, n, os.Getenv("GPUREC_BENCH_WORDS") == "true")
+	writeTraining(t, path, n, os.Getenv("GPUREC_BENCH_WITH"))
 	tl, err := timeline.Open(analyzetest.OpenRecording(t, path))
 	if err != nil {
 		t.Fatal(err)
@@ -108,10 +116,11 @@ type trainingWriter struct {
 	// The leak is a block of 2 MiB, in segments of ten blocks.
 	leaked, leakedReserved int64
 	rows                   [3][]format.Row
-	gpu                    *benchGPU // nil without progress words
+	gpu                    *benchGPU  // nil without progress words
+	host                   *benchHost // nil without rows of class host
 }
 
-func writeTraining(t testing.TB, path string, n int, words bool) {
+func writeTraining(t testing.TB, path string, n int, with string) {
 	w, err := format.Create(path, format.Options{Force: true})
 	if err != nil {
 		t.Fatal(err)
@@ -127,13 +136,19 @@ func writeTraining(t testing.TB, path string, n int, words bool) {
 		Stacks:        "auto",
 		Attach:        "uprobe_multi",
 	}
-	if words {
+	if strings.Contains(with, "-words") {
 		tw.gpu = newBenchGPU(tw)
+	}
+	if strings.Contains(with, "-host") {
+		tw.host = newBenchHost(tw)
 	}
 	tw.facts(seconds)
 	tw.prepare()
 	for i := range steps {
 		tw.repeat(int64(i))
+		if tw.host != nil {
+			tw.host.step(int64(i) * benchStep)
+		}
 		if i%100 == 99 {
 			if err := w.Rotate(meta); err != nil {
 				t.Fatal(err)

@@ -61,11 +61,16 @@ func BenchmarkReports(b *testing.B) {
 	}
 	for _, n := range benchEvents(b) {
 		path := benchTraining(b, n)
-		for _, report := range append(benchReports, "words summary", "words report -o OUTPUT --force", "words works") {
+		for _, report := range append(benchReports, "words summary", "words report -o OUTPUT --force", "words works", "words gaps", "words steps",
+			"host summary", "host gaps", "host steps", "host rules") {
 			path := path
 			report, words := strings.CutPrefix(report, "words ")
 			if words {
 				path = benchTrainingWithWords(b, n)
+			}
+			report, host := strings.CutPrefix(report, "host ")
+			if host {
+				path = benchTrainingWithHost(b, n)
 			}
 			b.Run(
 				fmt.Sprintf(

@@ -24,6 +24,9 @@ type Job struct {
 	stackRows []format.Row
 	stacks    map[string]int32
 	processes []*JobProcess
+
+	hostRecorder *HostRecorder // nil without rows of class host
+	hostSpans    []HostSpan
 }
 
 // JobWork is the truth about one work.
@@ -43,6 +46,9 @@ type JobWork struct {
 type JobProcess struct {
 	sim *simProcess
 	job *Job
+
+	cgroup string // whose CPU limit holds threads up; "" without a limit
+	cores  float64
 }
 
 // JobStream is a CUDA stream of a process.
@@ -79,7 +85,7 @@ func (j *Job) Process(device int32) *JobProcess {
 	p := &simProcess{pid: pid, device: device, events: make(map[int64]int64), handles: 0x7000}
 	p.legacy = &simStream{handle: activity.LegacyStream, process: p, channel: j.newChannel(pid, device, startNs)}
 	p.toDevice, p.toHost = j.newChannel(pid, device, startNs), j.newChannel(pid, device, startNs)
-	added := &JobProcess{p, j}
+	added := &JobProcess{sim: p, job: j}
 	j.processes = append(j.processes, added)
 	return added
 }
@@ -137,7 +143,7 @@ func (t *JobThread) site() string {
 }
 
 // Compute works on the CPU outside of CUDA for about ns.
-func (t *JobThread) Compute(ns int64) { t.NowNs += ns - ns/20 + t.job.random.Int64N(ns/10+1) }
+func (t *JobThread) Compute(ns int64) { t.Work(ns - ns/20 + t.job.random.Int64N(ns/10+1)) }
 
 // Launch launches a kernel that runs for gpuNs.
 func (t *JobThread) Launch(s *JobStream, kernel string, grid int32, gpuNs int64) {
@@ -201,6 +207,17 @@ func (t *JobThread) call(kind, name string, endNs int64) *format.Row {
 		Kind: kind, Name: name, StartNs: t.NowNs, DurNs: endNs - t.NowNs, Pid: t.on.sim.pid, Tid: t.tid,
 		Device: t.on.sim.device, Context: 0xc0, StackID: t.stack(), Site: t.site(), StackStatus: format.StackComplete,
 	})
+	if kind == format.KindSync {
+		t.noteHost(
+			endNs,
+			format.StateSleeping,
+			format.WaitFact{Reason: format.ReasonCUDA, CUDACall: name},
+			t.stack(),
+			t.site(),
+		)
+	} else {
+		t.noteHost(endNs, format.StateRunning, format.WaitFact{}, t.stack(), t.site())
+	}
 	t.NowNs = endNs
 	return &t.job.rows[len(t.job.rows)-1]
 }
@@ -305,6 +322,7 @@ func (j *Job) Recording(t testing.TB, endNs int64) *analyzetest.TestRecording {
 		tp.AddRow(row)
 	}
 	j.addProgressRows(tp)
+	j.addHostRows(tp)
 	return tp
 }
 

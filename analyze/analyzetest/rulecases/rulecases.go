@@ -4,6 +4,7 @@ package rulecases
 
 import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/analyzetest/gpuprogram"
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/fault"
@@ -263,6 +264,12 @@ func AllCases() map[string]Case {
 			},
 			Where: "GPU 1 NVIDIA H200", Severity: "notice",
 		},
+		"dataloader-bound":   hostCase(format.WaitFact{Reason: format.ReasonPoll}, gpuprogram.DataLoaderFrames()...),
+		"gil-bound":          hostCase(format.WaitFact{Reason: format.ReasonGIL, OwnerPid: 42, OwnerTid: 43}),
+		"oversubscribed-cpu": hostCase(format.WaitFact{Reason: format.ReasonRunQueue}),
+		"io-bound":           hostCase(format.WaitFact{Reason: format.ReasonFile, Target: "/data/a.bin"}),
+		"gc-pause":           gcCase(),
+		"cpu-throttled":      throttledCase(),
 		"launch-bound": {
 			Fires: func(tp *analyzetest.TestRecording) {
 				every(

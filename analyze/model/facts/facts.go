@@ -40,6 +40,8 @@ type Facts struct {
 	// Channels are the channels of GPUs with progress rows, by number. A recording without GPU
 	// times has none.
 	Channels []Channel
+	// Host tells how class host was recorded; nil: it was not.
+	Host     *format.HostFact
 	channels map[channelKey]int // index in Channels, while facts are read
 
 	// HasRanks is set if the rank of any process is known. SeveralJobs is set if the processes
@@ -62,10 +64,12 @@ type Beginning struct {
 
 // Process describes a recorded process. Fields that the recording does not have are zero.
 type Process struct {
-	Name    string          `json:"-"`
-	ExitNs  int64           `json:"exit_ns"`
-	Exe     string          `json:"exe"`
-	Devices []ProcessDevice `json:"devices"`
+	Name   string `json:"-"`
+	ExitNs int64  `json:"exit_ns"`
+	Exe    string `json:"exe"`
+	// ParentPid is the process that started it.
+	ParentPid int32           `json:"parent_pid"`
+	Devices   []ProcessDevice `json:"devices"`
 	// HasOneDevice reports that the process sees only the first entry of Devices.
 	HasOneDevice bool `json:"-"`
 	// Identity has the rank, the job and the pod. It is the zero value if none is known.
@@ -147,6 +151,11 @@ func Read(rec *format.Recording) (*Facts, error) {
 	slices.SortStableFunc(f.Samples, func(a, b DeviceSample) int { return cmp.Compare(a.AtNs, b.AtNs) })
 	slices.SortStableFunc(f.ProcessSamples, func(a, b ProcessSample) int { return cmp.Compare(a.AtNs, b.AtNs) })
 	slices.SortStableFunc(f.Xids, func(a, b Xid) int { return cmp.Compare(a.AtNs, b.AtNs) })
+	if f.Host != nil {
+		for _, missing := range f.Host.Missing {
+			f.Notes = append(f.Notes, "host: "+missing)
+		}
+	}
 	slices.SortStableFunc(f.Lost, func(a, b CallLoss) int { return cmp.Compare(a.StartNs, b.StartNs) })
 	return f, nil
 }
@@ -174,6 +183,8 @@ func (f *Facts) addRow(r *format.Row) error {
 			f.Sampling.AddNote(r)
 		} else if r.Name == format.NoteBeginning {
 			f.addBeginning(r)
+		} else if r.Name == format.NoteHost {
+			f.addHost(r)
 		} else {
 			f.Notes = append(f.Notes, r.Message)
 		}
@@ -193,6 +204,14 @@ func (f *Facts) addAllocator(r *format.Row) {
 		if text != "" && !slices.Contains(f.Notes, text) {
 			f.Notes = append(f.Notes, text)
 		}
+	}
+}
+
+// addHost reads the note about class host. It replaces an earlier one.
+func (f *Facts) addHost(r *format.Row) {
+	var h format.HostFact
+	if json.Unmarshal([]byte(r.Message), &h) == nil {
+		f.Host = &h
 	}
 }
 

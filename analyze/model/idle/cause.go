@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/activity"
+	"github.com/gpurec/gpurec/analyze/model/hosttime"
 	"github.com/gpurec/gpurec/analyze/stats"
 )
 
@@ -69,6 +70,7 @@ type causeKey struct {
 // causes sums up the gaps of a device.
 type causes struct {
 	siteOf func(stack int32) string
+	host   *hosttime.Breakdown // of the gaps in which the host was late; nil without rows of class host
 	sums   map[causeKey]*Cause
 	recent [1 << 8]recentCause // entries of sums, by a hash
 	gaps   []Gap               // a heap of the longest, the shortest first
@@ -104,9 +106,9 @@ func (c *causes) sumOf(of *Cause) *Cause {
 	return sum
 }
 
-// add adds an explained gap.
+// add adds an explained gap, whose sum is set.
 func (c *causes) add(g *Gap) {
-	sum := c.sumOf(&g.Cause)
+	sum := g.sum
 	sum.Gaps++
 	sum.Time.add(Estimate{float64(g.MinNs), float64(g.LengthNs()), float64(g.MaxNs)})
 	if g.LengthNs() > sum.LongestNs {
@@ -145,6 +147,37 @@ func (c *causes) finish(d *Device) {
 	})
 	slices.SortFunc(c.gaps, func(a, b Gap) int { return a.compareLength(&b) })
 	d.Gaps = c.gaps
+	if c.host != nil {
+		c.finishHost(d)
+	}
+}
+
+// finishHost gives a device the breakdown of the gaps in which the host was late. CPU time in a gap without
+// samples has the line of the most samples in gaps with the same cause.
+func (c *causes) finishHost(d *Device) {
+	for i := range d.Gaps {
+		g := &d.Gaps[i]
+		if g.Host.Stack != 0 {
+			continue
+		}
+		if at, ok := c.host.LineOf(g.sum, g.Host.Cause); ok {
+			g.Host.Place = at
+		}
+	}
+	d.HostNs = c.host.TotalNs
+	d.Host = c.host.Finish()
+}
+
+// HostExplainedPct returns the share of the time in which the host was late whose cause on the host is known, in
+// percent.
+func (d *Device) HostExplainedPct() float64 {
+	unknown := 0.0
+	for _, e := range d.Host {
+		if !e.Cause.IsKnown() {
+			unknown += e.Ns
+		}
+	}
+	return 100 * (1 - unknown/max(1, d.HostNs))
 }
 
 // ExplainedPct returns the share of the probable idle time whose cause is known, in percent.

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/activity"
+	"github.com/gpurec/gpurec/analyze/model/hosttime"
+	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
@@ -52,6 +54,11 @@ func Compute(t *timeline.Timeline, opt Options) (*Result, error) {
 	if len(a.Streams) == 0 {
 		return result, nil
 	}
+	if hosttime.HasRows(t) {
+		if r.history, err = hosttime.Of(t); err != nil {
+			return nil, err
+		}
+	}
 	if err := r.findWindows(window); err != nil || len(r.devices) == 0 {
 		return result, err
 	}
@@ -66,6 +73,9 @@ func Compute(t *timeline.Timeline, opt Options) (*Result, error) {
 	slices.SortFunc(result.Devices, func(a, b *Device) int {
 		return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Device, b.Device))
 	})
+	if r.history != nil {
+		return result, r.history.Err()
+	}
 	return result, nil
 }
 
@@ -83,6 +93,7 @@ type run struct {
 	endsBy       map[callKey]waiterStart
 	unknownWorks map[deviceKey]int64
 	host         *host
+	history      *hosttime.History // nil without rows of class host
 	pending      []*pendingGap
 	err          error
 }
@@ -208,6 +219,9 @@ func (r *run) findWindows(window query.Window) error {
 		t := newTrack(d, r.addGap)
 		r.devices[key] = t
 		r.causes[t] = &causes{siteOf: r.siteOf, sums: make(map[causeKey]*Cause), most: r.opt.MaxGaps}
+		if r.history != nil {
+			r.causes[t].host = hosttime.NewBreakdown(r.history, r.siteOf)
+		}
 	}
 	longest := make(map[deviceKey]int64)
 	for key, s := range streams {
@@ -276,7 +290,7 @@ func unrecordedTimes(t *timeline.Timeline) (list []activity.Interval) {
 // addGap explains a gap, or lets a copy of it wait for the calls of the host.
 func (r *run) addGap(t *track, g *pendingGap) {
 	if !g.needsHost() {
-		r.causes[t].add(&g.Gap)
+		r.addExplained(g)
 		return
 	}
 	kept := *g
@@ -294,9 +308,21 @@ func (r *run) explain(n int, untilNs int64) {
 	}
 	for _, g := range r.pending[:n] {
 		g.setHostCause(func(name int32) string { return r.host.names.List[name] })
-		r.causes[g.track].add(&g.Gap)
+		r.addExplained(g)
 	}
 	r.pending = append(r.pending[:0], r.pending[n:]...)
+}
+
+// addExplained adds a gap with its cause. If the host was late, it adds what the launching thread did.
+func (r *run) addExplained(g *pendingGap) {
+	c := r.causes[g.track]
+	g.sum = c.sumOf(&g.Cause)
+	if c.host != nil && g.Cause.Reason.IsHost() {
+		certain := float64(g.MinNs) / float64(max(1, g.LengthNs()))
+		thread := origin.Thread{Pid: g.next.pid, Tid: g.next.tid}
+		g.Host = c.host.Add(g.sum, thread, g.FromNs, g.ToNs, certain)
+	}
+	c.add(&g.Gap)
 }
 
 // addWait adds the time of a call that waits for the GPU.

@@ -2,6 +2,7 @@ package idle
 
 import (
 	"github.com/gpurec/gpurec/analyze/model/activity"
+	"github.com/gpurec/gpurec/analyze/model/hosttime"
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
@@ -41,10 +42,14 @@ type Device struct {
 	// LimitedNs is the probable time of works whose duration has only bounds, of KernelNs.
 	LimitedNs, KernelNs float64
 	Causes              []*Cause // the longest probable time first
-	Gaps                []Gap    // the longest first
-	Time                Time     // of the whole window
-	cells               []cell
-	startDelays         [Slices]delays
+	// Host tells how the launching threads spent the gaps in which the host was late, the longest time first.
+	// It is nil without rows of class host. HostNs is the probable length of these gaps.
+	Host        []*hosttime.Entry
+	HostNs      float64
+	Gaps        []Gap // the longest first
+	Time        Time  // of the whole window
+	cells       []cell
+	startDelays [Slices]delays
 }
 
 // Estimate is a length of time in ns: a probable value between two bounds.
@@ -136,10 +141,14 @@ type Gap struct {
 	FromNs, ToNs int64
 	MinNs, MaxNs int64 // bounds of the length
 	Cause        Cause // without sums
-	Tid          int32 // thread of the call of the next work
-	NextStack    int32 // stack of that call
-	NextLabel    int32 // label of the next work; -1: none
-	NextOp       activity.Op
+	// Host is the longest part of what the launching thread did in the gap. It is empty if the host was not late,
+	// and without rows of class host.
+	Host      hosttime.Part
+	Tid       int32 // thread of the call of the next work
+	NextStack int32 // stack of that call
+	NextLabel int32 // label of the next work; -1: none
+	NextOp    activity.Op
+	sum       *Cause // of all gaps with its cause
 }
 
 // LengthNs returns the probable length of the gap, in ns.

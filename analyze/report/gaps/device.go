@@ -56,8 +56,18 @@ func runDevices(t *timeline.Timeline, opt Options) (*report.Report, error) {
 		return nil, err
 	}
 	frames.FillRowStacks(t, &gaps, &opt.Options)
-	processes.AddRankColumn(t, &devices, &causes, &gaps, &slices, &phases)
 	r.Tables = []report.Table{devices, causes, gaps, slices, phases}
+	if s.hasHost() {
+		host := s.hostTable()
+		if err := host.SortAndCut("", opt.Top); err != nil {
+			return nil, err
+		}
+		r.Totals = append(r.Totals, s.hostTotals()...)
+		r.Tables = []report.Table{devices, causes, host, gaps, slices, phases}
+	}
+	for i := range r.Tables {
+		processes.AddRankColumn(t, &r.Tables[i])
+	}
 	return r, nil
 }
 
@@ -96,6 +106,9 @@ func (s *deviceGaps) mainCauseText(d *idle.Device) string {
 		text := "; mostly: " + CauseText(s.idle, c)
 		if c.Stack != 0 {
 			text += ", at " + s.t.SiteOfStack(c.Stack)
+		}
+		if c.Reason.IsHost() {
+			text += s.mainHostText(d)
 		}
 		return text
 	}

@@ -262,13 +262,16 @@ func (s *deviceGaps) idleTable() report.Table {
 		Columns:   idleColumns,
 		HideFirst: []string{"tid", "pid", "device"},
 	}
+	if s.hasHost() {
+		table.Columns = append(slices.Clone(idleColumns), gapHostColumn)
+	}
 	for _, d := range s.idle.Devices {
 		for i := range d.Gaps {
 			g := &d.Gaps[i]
 			if g.LengthNs() < s.min {
 				continue
 			}
-			row := table.Add(report.JoinValues(report.Values{
+			row := table.Add(report.JoinValues(s.hostValues(g), report.Values{
 				"dur_ns": g.LengthNs(),
 				"min_ns": g.MinNs,
 				"max_ns": g.MaxNs,

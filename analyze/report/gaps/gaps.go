@@ -80,5 +80,5 @@ func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	}
 	frames.FillRowStacks(t, &gaps, &opt.Options)
 	r.Tables = []report.Table{sc.trackTable(), sc.lengthTable(), gaps}
-	return r, nil
+	return r, sc.addHostTable(r, opt.Top)
 }

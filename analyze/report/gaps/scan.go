@@ -37,6 +37,7 @@ type Scan struct {
 	// process together, and on single devices.
 	processGaps, deviceGaps []Gap
 	List                    []Gap // the longest gaps, longest first; set by SelectLongestGaps
+	host                    hostTimes
 }
 
 // DeviceTrack is one device of a process, or all of its devices together (AllDevicesOfProcess).
@@ -132,6 +133,9 @@ func (sc *Scan) addToTrack(track DeviceTrack, s *trackGaps, c *calls.Call, longe
 		s.ByLength[size].ns += between
 		if between >= sc.minNs {
 			s.Gaps.Add(between)
+			if track.Device == AllDevicesOfProcess {
+				sc.addHostTime(s.UntilNs, c)
+			}
 			sc.keepIfLongest(longest, Gap{Track: track, FromNs: s.UntilNs, ToNs: c.StartNs}, c)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpurec/gpurec/analyze/model/hosttime"
 	"github.com/gpurec/gpurec/analyze/model/sampling"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -30,6 +31,12 @@ var NeededEventClasses = map[string][]string{
 	"gpu-idle":              {format.RecordLaunch, format.RecordCopy, format.RecordSync},
 	"exposed-copies":        {format.RecordLaunch, format.RecordCopy, format.RecordSync},
 	"exposed-communication": {format.RecordLaunch, format.RecordCopy, format.RecordSync},
+	"dataloader-bound":      {format.RecordLaunch, format.RecordCopy, format.RecordSync},
+	"gc-pause":              {format.RecordLaunch, format.RecordCopy, format.RecordSync},
+	"gil-bound":             {format.RecordLaunch, format.RecordCopy, format.RecordSync},
+	"cpu-throttled":         {format.RecordLaunch, format.RecordCopy, format.RecordSync},
+	"oversubscribed-cpu":    {format.RecordLaunch, format.RecordCopy, format.RecordSync},
+	"io-bound":              {format.RecordLaunch, format.RecordCopy, format.RecordSync},
 	"launch-bound":          {format.RecordLaunch, format.RecordSync},
 	"low-sm-activity":       {format.RecordLaunch},
 	"low-occupancy":         {format.RecordLaunch},
@@ -41,19 +48,23 @@ var NeededEventClasses = map[string][]string{
 	"module-load-in-loop":   {format.RecordModule},
 }
 
-// SelectCheckable returns the chosen rules whose classes of events were recorded. Some rules need GPU times.
+// SelectCheckable returns the chosen rules whose classes of events were recorded. Some rules need GPU times,
+// and others rows of class host.
 func SelectCheckable(t *timeline.Timeline, chosen []*Rule) []*Rule {
 	return slices.DeleteFunc(slices.Clone(chosen), func(r *Rule) bool {
-		return len(quality.MissingClasses(t, NeededEventClasses[r.ID])) > 0 ||
-			r.needsGPUTimes && len(t.Facts.Channels) == 0
+		return len(quality.MissingClasses(t, NeededEventClasses[r.ID])) > 0 || !r.isFor(t)
 	})
+}
+
+// isFor reports whether a recording has the GPU times and the rows of class host that the rule needs.
+func (r *Rule) isFor(t *timeline.Timeline) bool {
+	return (!r.needsGPUTimes || len(t.Facts.Channels) > 0) && (!r.needsHost || hosttime.HasRows(t))
 }
 
 // countUnchecked returns the number of chosen rules whose classes of events were not recorded.
 func countUnchecked(t *timeline.Timeline, chosen []*Rule) (n int) {
 	for _, r := range chosen {
-		if len(quality.MissingClasses(t, NeededEventClasses[r.ID])) > 0 &&
-			(!r.needsGPUTimes || len(t.Facts.Channels) > 0) {
+		if len(quality.MissingClasses(t, NeededEventClasses[r.ID])) > 0 && r.isFor(t) {
 			n++
 		}
 	}

@@ -21,6 +21,8 @@ type Rule struct {
 	check  func(*Survey) ([]Hit, error)
 	// needsGPUTimes reports that recordings without GPU times are not checked.
 	needsGPUTimes bool
+	// needsHost reports that recordings without rows of class host are not checked.
+	needsHost bool
 }
 
 // Hit is a problem that a rule found, or several similar ones.
@@ -74,6 +76,12 @@ func AllRules() []*Rule {
 		&gpuIdleRule,
 		&exposedCopyRule,
 		&exposedCommunicationRule,
+		&dataLoaderRule,
+		&gcPauseRule,
+		&gilRule,
+		&cpuThrottledRule,
+		&oversubscribedRule,
+		&ioBoundRule,
 		&launchBoundRule,
 		&lowSMActivityRule,
 		&lowOccupancyRule,

@@ -76,6 +76,7 @@ type Survey struct {
 	invalidFrees    []cudaerrors.InvalidFree
 	hang            *hang.Scan
 	idle            *idle.Result // nil before findIdleTimes
+	lateHosts       []lateHost   // nil before findLateHosts
 	processVerdicts []hang.ProcessVerdict
 
 	series *metric.DeviceMetrics // NVML samples of the window, by GPU

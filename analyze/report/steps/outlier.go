@@ -3,6 +3,7 @@ package steps
 import (
 	"fmt"
 
+	"github.com/gpurec/gpurec/analyze/model/hosttime"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/symbolize"
 )
@@ -25,9 +26,10 @@ type outlier struct {
 	step   int // index of Process.Steps
 	places []placeTime
 	labels []labelCount
-	phases []int32    // launches by phase
-	slow   []slowWork // slow works that ran in the step
-	stall  *slowWork  // the work after which no other started for the longest time
+	phases []int32        // launches by phase
+	slow   []slowWork     // slow works that ran in the step
+	host   hosttime.Parts // how the launching thread spent the step
+	stall  *slowWork      // the work after which no other started for the longest time
 	// finding is set by scan.explainOutliers.
 	finding finding
 }

@@ -38,6 +38,10 @@ type processScan struct {
 	insideNs, waitNs int64                     // time in calls, and of it in waits, in complete steps
 	begins           map[int32]int64           // steps by the phase of their first launch
 	gpu              processGPU
+	host             *hostSteps      // nil without rows of class host
+	callsOf          map[int32]int64 // calls in complete steps by thread, without lastCalls
+	lastCalls        int64           // calls of lastTid, which made the last call
+	lastTid          int32
 
 	current account
 	typical typicalStep
@@ -62,7 +66,7 @@ func newScan(reader *model.Reader, opt model.Options) (*scan, error) {
 	for _, p := range found.Processes {
 		s := &processScan{
 			Process: p, outlierOf: make(map[int]*outlier), between: make(map[[2]int32]*phaseTotals),
-			begins: make(map[int32]int64),
+			begins: make(map[int32]int64), callsOf: make(map[int32]int64),
 		}
 		s.findOutliers()
 		sc.processes = append(sc.processes, s)
@@ -243,6 +247,7 @@ func (sc *scan) addToStep(s *processScan, c *model.Call) {
 	gapNs, callNs := max(0, c.StartNs-fromNs), max(0, endNs-max(c.StartNs, fromNs))
 	total := &s.phases[phase]
 	total.calls++
+	s.countCall(c.Tid)
 	if c.IsWork() {
 		total.works++
 		a.countLabel(c.Label)
@@ -269,6 +274,15 @@ func (sc *scan) addToStep(s *processScan, c *model.Call) {
 	}
 	a.add(placeKey{kind: kind, from: site, to: site, name: c.Name}, callNs, c)
 	a.endNs, a.phase, a.site = max(a.endNs, c.EndNs), phase, site
+}
+
+// countCall counts a call of a thread in a complete step.
+func (s *processScan) countCall(tid int32) {
+	if tid != s.lastTid {
+		s.callsOf[s.lastTid] += s.lastCalls
+		s.lastTid, s.lastCalls = tid, 0
+	}
+	s.lastCalls++
 }
 
 // addBetween adds time outside CUDA between two phases.

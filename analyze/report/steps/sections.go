@@ -13,6 +13,8 @@ var Sections = []report.Section{
 	{Title: "phases", Columns: phaseColumns},
 	{Title: "slow_works", Columns: slowColumns},
 	{Title: "totals", Columns: totalColumns},
+	{Title: "with rows of class host: host", Columns: hostColumns},
+	{Title: "with rows of class host: column of the outliers", Columns: []report.Column{outlierHostColumn}},
 }
 
 // HTMLSection is the section of this report in the HTML page.

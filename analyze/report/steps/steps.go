@@ -2,8 +2,10 @@ package steps
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/hosttime"
 	model "github.com/gpurec/gpurec/analyze/model/steps"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -51,6 +53,9 @@ func RunForChart(t *timeline.Timeline, opt Options) (*report.Report, []ProcessSt
 	if err := sc.addGPUTimes(&opt.Filter, opt.MaxTimedCalls); err != nil {
 		return nil, nil, err
 	}
+	if err := sc.addHostTime(); err != nil {
+		return nil, nil, err
+	}
 	sc.explainOutliers()
 	r, err := sc.newReport(&opt, quality.OfRecording(t, counts))
 	return r, sc.processSteps(), err
@@ -77,6 +82,13 @@ func (sc *scan) newReport(opt *Options, q report.Quality) (*report.Report, error
 		if err := tables[i].SortAndCut("", cmp.Or(opt.Top, defaultRows)); err != nil {
 			return nil, err
 		}
+	}
+	if hosttime.HasRows(sc.t) {
+		host := sc.hostTable()
+		if err := host.SortAndCut("", cmp.Or(opt.Top, defaultRows)); err != nil {
+			return nil, err
+		}
+		tables = slices.Insert(tables, 2, host)
 	}
 	for i := range tables {
 		processes.AddRankColumn(sc.t, &tables[i])

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/hosttime"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/units"
 )
@@ -220,12 +221,16 @@ func (sc *scan) outlierTable() report.Table {
 		Name: "outliers", Title: "outliers", Columns: outlierColumns, Keys: []string{},
 		HideFirst: []string{"works", "extra_works", "gpu_quality", "cause_ns", "site", "kernel"},
 	}
+	hasHost := hosttime.HasRows(sc.t)
+	if hasHost {
+		table.Columns = append(slices.Clone(outlierColumns), outlierHostColumn)
+	}
 	startNs := sc.t.RecordingWindow().FromNs
 	for _, s := range sc.processes {
 		for _, o := range s.outliers {
 			step, f := &s.Steps[o.step], &o.finding
 			extra, _ := s.extraLaunches(o)
-			table.Add(report.Values{
+			values := report.Values{
 				"step":        int64(o.step + 1),
 				"at_ns":       step.BeginNs - startNs,
 				"duration_ns": step.DurNs(),
@@ -239,7 +244,11 @@ func (sc *scan) outlierTable() report.Table {
 				"pid":         int64(s.Pid),
 				"site":        units.TextOrNil(f.site),
 				"detail":      f.detail,
-			})
+			}
+			if hasHost {
+				values["host"] = units.TextOrNil(sc.hostText(s, o))
+			}
+			table.Add(values)
 		}
 		table.OmittedRows += int(s.outliersOmitted)
 	}

@@ -1,0 +1,143 @@
+package hosttime
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/format"
+)
+
+// index tells which row groups have rows of a thread, and keeps what belongs to no thread. It does not
+// change, and all views of a Timeline share it.
+type index struct {
+	threads map[origin.Thread][]groupSpan // in the order of the file
+	pauses  map[int32][]Pause             // by process, in the order of their starts
+	// throttled are the counters HostThrottledNs of the cgroups of a process.
+	throttled map[int32]map[string][]point
+	// sampleNs is the CPU time between two samples of a thread; 0: threads were not sampled.
+	sampleNs int64
+	limits   map[int32]map[string]float64 // HostCPULimit by process and cgroup: the last value
+	isLoader map[int32]loaderUse          // by stack, of the stacks with frames of a data loader
+	isDriver map[int32]bool               // by stack, of the stacks with the CUDA driver inside of the program
+	workers  map[int32][]origin.Thread    // by process: the threads of its child processes that have rows
+}
+
+// groupSpan is the time of the rows of a thread in a row group.
+type groupSpan struct {
+	group        int // index of Timeline.Host
+	fromNs, toNs int64
+}
+
+// point is a value of a counter.
+type point struct {
+	atNs  int64
+	value float64
+}
+
+// indexKey is the key of the index in the memo of a Timeline.
+type indexKey struct{}
+
+// indexOf returns the index of a recording. It reads class host once for all views of the Timeline.
+func indexOf(t *timeline.Timeline) (*index, error) {
+	return timeline.Remember(t, indexKey{}, func() (*index, error) {
+		x := &index{
+			threads: make(map[origin.Thread][]groupSpan),
+			pauses:  make(map[int32][]Pause),
+			throttled: make(
+				map[int32]map[string][]point,
+			),
+			limits:   make(map[int32]map[string]float64),
+			isLoader: findLoaders(&t.Stacks),
+			isDriver: findDrivers(&t.Stacks),
+			workers:  make(map[int32][]origin.Thread),
+		}
+		group := -1
+		err := EachGroup(t, func(r *Rows) error {
+			group++
+			x.addGroup(group, r)
+			return nil
+		})
+		x.sort()
+		for th := range x.threads {
+			if parent := t.Facts.Processes[th.Pid].ParentPid; parent != 0 {
+				x.workers[parent] = append(x.workers[parent], th)
+			}
+		}
+		if f := t.Facts.Host; f != nil && f.SampleHz > 0 {
+			x.sampleNs = max(x.sampleNs, int64(min(maxSampleNs, 1e9/f.SampleHz)))
+		}
+		return x, err
+	})
+}
+
+func (x *index) addGroup(group int, r *Rows) {
+	for i := range r.Waits {
+		x.addTime(group, r.Waits[i].Thread, r.Waits[i].FromNs, r.Waits[i].ToNs)
+	}
+	for i := range r.Samples {
+		s := &r.Samples[i]
+		x.addTime(group, s.Thread, s.AtNs, s.AtNs)
+		x.sampleNs = max(x.sampleNs, s.ForNs)
+	}
+	for _, p := range r.Pauses {
+		x.pauses[p.Pid] = append(x.pauses[p.Pid], p)
+	}
+	for i := range r.Metrics {
+		m := &r.Metrics[i]
+		if m.Tid != 0 {
+			x.addTime(group, m.Thread, m.AtNs, m.AtNs)
+		} else if m.Name == format.HostCPULimit {
+			if x.limits[m.Pid] == nil {
+				x.limits[m.Pid] = make(map[string]float64)
+			}
+			x.limits[m.Pid][m.Cgroup] = m.Value
+		} else if m.Name == format.HostThrottledNs {
+			if x.throttled[m.Pid] == nil {
+				x.throttled[m.Pid] = make(map[string][]point)
+			}
+			of := x.throttled[m.Pid]
+			of[m.Cgroup] = append(of[m.Cgroup], point{m.AtNs, m.Value})
+		}
+	}
+}
+
+// addTime extends the span of a thread in a row group.
+func (x *index) addTime(group int, th origin.Thread, fromNs, toNs int64) {
+	spans := x.threads[th]
+	if n := len(spans); n > 0 && spans[n-1].group == group {
+		spans[n-1].fromNs, spans[n-1].toNs = min(spans[n-1].fromNs, fromNs), max(spans[n-1].toNs, toNs)
+		return
+	}
+	x.threads[th] = append(spans, groupSpan{group, fromNs, toNs})
+}
+
+func (x *index) sort() {
+	for _, list := range x.pauses {
+		slices.SortStableFunc(list, func(a, b Pause) int { return cmp.Compare(a.FromNs, b.FromNs) })
+	}
+	for _, cgroups := range x.throttled {
+		for _, points := range cgroups {
+			sortPoints(points)
+		}
+	}
+}
+
+func sortPoints(points []point) {
+	slices.SortStableFunc(points, func(a, b point) int { return cmp.Compare(a.atNs, b.atNs) })
+}
+
+// growth returns how much a counter grew between the last point before a span and the first point after it,
+// and the time between them. Without both points, ok is false.
+func growth(points []point, fromNs, toNs int64) (by float64, spanFromNs, spanToNs int64, ok bool) {
+	i, found := slices.BinarySearchFunc(points, fromNs, func(p point, ns int64) int { return cmp.Compare(p.atNs, ns) })
+	if !found {
+		i--
+	}
+	j, _ := slices.BinarySearchFunc(points, toNs, func(p point, ns int64) int { return cmp.Compare(p.atNs, ns) })
+	if i < 0 || j >= len(points) || i >= j {
+		return 0, 0, 0, false
+	}
+	return max(0, points[j].value-points[i].value), points[i].atNs, points[j].atNs, true
+}
