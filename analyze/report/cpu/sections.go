@@ -23,6 +23,7 @@ var Sections = []report.Section{
 var HTMLSection = report.HTMLSection{
 	Title: "CPU of launching threads",
 	About: "Time of threads that launch work or wait for it: on a processor, in the run queue, and in waits with " +
-		"reason and line.",
+		"reason and line. The flame graph of this page shows the same times by stack: choose the metrics about " +
+		"time of threads.",
 	Empty: "The recording has no rows of class host. gpurec record --host auto records them.",
 }
