@@ -143,7 +143,7 @@ func HostRecording(t testing.TB) *TestRecording {
 // addHostMetrics adds the metrics of HostRecording.
 func addHostMetrics(tp *TestRecording) {
 	from, to := int64(0), 10*Second
-	tp.AddThreadTimes(42, 42, from, to, 4, 0.2, 5.6, 0.2)
+	tp.AddThreadTimes(42, 42, from, to, 3.98, 0.21, 5.61, 0.2)
 	tp.AddThreadTimes(42, 43, from, to, 1, 0, 9, 0)
 	tp.AddThreadTimes(77, 77, from, to, 9.5, 0.5, 0, 0)
 	for tid, held := range map[int32]float64{42: 900, 43: 1000} {

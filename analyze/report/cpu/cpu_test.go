@@ -29,8 +29,8 @@ func TestTimesOfThreads(t *testing.T) {
 	for table, columns := range map[string]map[string][]string{
 		"threads": {
 			"tid":          {"42", "77", "43"},
-			"on_cpu_ns":    {"4000000000", "9500000000", "1000000000"},
-			"run_queue_ns": {"200000000", "500000000", "0"},
+			"on_cpu_ns":    {"3980000000", "9500000000", "1000000000"},
+			"run_queue_ns": {"210000000", "500000000", "0"},
 			"covered_pct":  {"100", "100", "100"},
 			"launches":     {"10", "", ""},
 			"waits":        {"51", "", ""},
@@ -95,7 +95,7 @@ func TestTimesOfThreads(t *testing.T) {
 	}
 	analyzetest.CheckNumbers(t, r, map[string]float64{
 		"threads": 3, "waits": 51, "wait_ns": 6.02e9, "samples": 50, "sampled_ns": 1e9, "gc_pauses": 3, "gc_ns": 80e6,
-		"throttled_ns": 1.5e9, "lost_rows": 0, "bad_rows": 0, "on_cpu_ns": 14.5e9,
+		"throttled_ns": 1.5e9, "lost_rows": 0, "bad_rows": 0, "on_cpu_ns": 14.48e9,
 	})
 }
 
