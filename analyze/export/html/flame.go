@@ -31,7 +31,7 @@ var flameMetrics = []flameMetric{
 
 // countFlameMetrics returns the number of metrics that a recording can have: the last two need class host.
 func countFlameMetrics(t *timeline.Timeline) int {
-	if hosttime.HasRows(t) {
+	if hosttime.HasTimes(t) {
 		return numFlameMetrics
 	}
 	return flameOnCPUNs

@@ -169,7 +169,7 @@ func newReportSection(r analyze.Report) sectionSpec {
 		s.skip = func(b *pageBuilder) bool { return b.calls.kinds[s.Kind] == 0 }
 	}
 	if r.Name == "cpu" {
-		s.absent = func(b *pageBuilder) bool { return !hosttime.HasRows(b.t) }
+		s.absent = func(b *pageBuilder) bool { return !hosttime.HasTimes(b.t) }
 		s.skip = s.absent
 	}
 	if r.Name == "gpu" {

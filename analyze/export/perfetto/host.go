@@ -73,7 +73,7 @@ type hostReader struct {
 
 // readHostSlices returns the slices of class host that pass the filter, in order of time.
 func readHostSlices(p *traceBuilder) ([]hostSlice, error) {
-	if !hosttime.HasRows(p.t) {
+	if !hosttime.HasTimes(p.t) {
 		return nil, nil
 	}
 	r := &hostReader{ends: make(map[origin.Thread]int64)}

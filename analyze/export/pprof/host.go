@@ -96,7 +96,7 @@ type hostProfile struct {
 func addHostSamples(
 	t *timeline.Timeline, b *profileBuilder, kind *hostProfileType, opt *Options,
 ) (q report.Quality, none *query.NoMatchError, err error) {
-	if !hosttime.HasRows(t) {
+	if !hosttime.HasTimes(t) {
 		return q, nil, NoHostRowsError{}
 	}
 	p := &hostProfile{samples: make(map[hostSampleKey]*hostSampleValue), t: t}

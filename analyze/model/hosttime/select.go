@@ -6,7 +6,16 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/format"
 )
+
+// HasTimes reports whether the recording has waits, CPU samples, garbage collections or metrics. States of
+// threads at the end of a recording alone are no times.
+func HasTimes(t *timeline.Timeline) bool {
+	return slices.ContainsFunc(t.Host, func(g *format.Group) bool {
+		return slices.ContainsFunc(g.Kinds(), func(kind string) bool { return kind != format.KindThreadState })
+	})
+}
 
 // Selection passes on the rows that pass a filter. Reports and exports share it, so their sums are equal. It
 // is not safe for concurrent use.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/hosttime"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -89,7 +90,7 @@ func (s *scan) facts(q *report.Quality) []report.Fact {
 			values["sample_hz"] = fact.SampleHz
 		}
 	}
-	if len(s.t.Host) > 0 {
+	if hosttime.HasTimes(s.t) {
 		level, reasons := s.confidence(q)
 		values["confidence"] = strings.TrimSuffix(level+": "+strings.Join(reasons, ", "), ": ")
 	}
@@ -98,7 +99,7 @@ func (s *scan) facts(q *report.Quality) []report.Fact {
 
 // resultSentence returns how threads with waits spent their time, or how to record it.
 func (s *scan) resultSentence() string {
-	if len(s.t.Host) == 0 {
+	if !hosttime.HasTimes(s.t) {
 		return "the recording does not have what threads did outside of CUDA: record it with gpurec record --host auto"
 	}
 	var sum [4]float64

@@ -123,15 +123,27 @@ func TestFilterSelectsThreads(t *testing.T) {
 
 // TestWithoutClassHost checks the sentence that says how to record the class.
 func TestWithoutClassHost(t *testing.T) {
-	r := run(t, analyzetest.TrainingRecording(t), query.Options{})
-	for _, f := range r.Facts {
-		if f.Key == "result" && !strings.Contains(fmt.Sprint(f.Value), "gpurec record --host auto") {
-			t.Errorf("no command: %v", f.Value)
+	ended := analyzetest.TrainingRecording(t) // has the states of threads at its end, and no times
+	ended.AddRow(format.Row{
+		Kind:    format.KindThreadState,
+		Name:    format.StateSleeping,
+		Pid:     42,
+		Tid:     42,
+		Device:  -1,
+		StartNs: analyzetest.Epoch,
+		Message: `{"when":"end"}`,
+	})
+	for _, tp := range []*analyzetest.TestRecording{analyzetest.TrainingRecording(t), ended} {
+		r := run(t, tp, query.Options{})
+		for _, f := range r.Facts {
+			if f.Key == "result" && !strings.Contains(fmt.Sprint(f.Value), "gpurec record --host auto") {
+				t.Errorf("no command: %v", f.Value)
+			}
 		}
-	}
-	for _, table := range r.Tables {
-		if len(table.Rows) > 0 {
-			t.Errorf("table %s has rows", table.Name)
+		for _, table := range r.Tables {
+			if len(table.Rows) > 0 {
+				t.Errorf("table %s has rows", table.Name)
+			}
 		}
 	}
 }

@@ -25,5 +25,5 @@ var HTMLSection = report.HTMLSection{
 	About: "Time of threads that launch work or wait for it: on a processor, in the run queue, and in waits with " +
 		"reason and line. The flame graph of this page shows the same times by stack: choose the metrics about " +
 		"time of threads.",
-	Empty: "The recording has no rows of class host. gpurec record --host auto records them.",
+	Empty: "The window has no times of threads. gpurec record --host auto records them.",
 }
