@@ -9,6 +9,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/allocator"
 	"github.com/gpurec/gpurec/analyze/report/api"
 	"github.com/gpurec/gpurec/analyze/report/copies"
+	"github.com/gpurec/gpurec/analyze/report/cpu"
 	"github.com/gpurec/gpurec/analyze/report/cudaerrors"
 	"github.com/gpurec/gpurec/analyze/report/frag"
 	"github.com/gpurec/gpurec/analyze/report/gaps"
@@ -55,6 +56,7 @@ var Reports = []Report{
 	{"sync", waits.Sections, waits.HTMLSection, waits.NeededCallClasses, waits.Run},
 	{"gaps", gaps.Sections, gaps.HTMLSection, gaps.NeededCallClasses, gaps.Run},
 	{"steps", steps.Sections, steps.HTMLSection, steps.NeededCallClasses, steps.Run},
+	{"cpu", cpu.Sections, cpu.HTMLSection, nil, cpu.Run},
 	{"gpu", gpu.Sections, gpu.HTMLSection, nil, gpu.Run},
 	{"hang", hang.Sections, hang.HTMLSection, hang.NeededCallClasses, hang.Run},
 	{"xid", xid.Sections, xid.HTMLSection, nil, xid.Run},

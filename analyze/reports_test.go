@@ -34,6 +34,7 @@ var recordings = map[string]func(testing.TB) *analyzetest.TestRecording{
 	"ranks":    analyzetest.FourRanksRecording,
 	"sampled":  sampledTape,
 	"working":  callsTape,
+	"host":     analyzetest.HostRecording,
 }
 
 func TestEveryReportIsExplained(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/spf13/pflag"
@@ -367,6 +368,9 @@ func docsFolder(t *testing.T) string {
 			must(t, w.Finish(meta))
 		}
 	}
+	host := analyzetest.HostRecording(t)
+	host.Path = filepath.Join(dir, "host.parquet")
+	host.WriteAndOpen()
 	for _, program := range []string{"leak", "storm"} {
 		must(t, os.Symlink(filepath.Join(simcudaDir(), program), filepath.Join(dir, program)))
 	}

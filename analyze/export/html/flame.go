@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/hosttime"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -24,6 +25,16 @@ var flameMetrics = []flameMetric{
 	{"time in CUDA calls, on the CPU", "ns"},
 	{"CUDA calls", "count"},
 	{"time of kernels and graphs on the GPU, estimated", "ns"},
+	{"time of threads on a processor, estimated from samples", "ns"},
+	{"time of threads in waits", "ns"},
+}
+
+// countFlameMetrics returns the number of metrics that a recording can have: the last two need class host.
+func countFlameMetrics(t *timeline.Timeline) int {
+	if hosttime.HasTimes(t) {
+		return numFlameMetrics
+	}
+	return flameOnCPUNs
 }
 
 // flameMetric is the name of a metric, and its unit as in web/src/text.js.
@@ -41,6 +52,8 @@ const (
 	flameCallTimeNs
 	flameCallCount
 	flameGPUTimeNs
+	flameOnCPUNs
+	flameOffCPUNs
 	numFlameMetrics
 )
 
@@ -107,6 +120,8 @@ type flameBuilder struct {
 	root  *flameNode
 	paths map[int32][]*flameNode // nodes from the root to the leaf, by stack id
 	drawn map[int32]drawnFrame   // cached results of lookUpFrame, by frame id
+	// metrics is the number of metrics that the recording can have.
+	metrics int
 }
 
 // drawnFrame is the name and kind of a frame, or the fact that the frame rules hide it.
@@ -204,10 +219,13 @@ func flameFrameName(f *format.Frame) string {
 	return name
 }
 
-// flameFrameKind returns whether a frame is Python or native code.
+// flameFrameKind returns whether a frame is Python code, native code, or of the kernel.
 func flameFrameKind(f *format.Frame) int8 {
-	if f.Type == query.FrameTypePython {
+	switch f.Type {
+	case query.FrameTypePython:
 		return frameKindPython
+	case format.FrameKernel:
+		return frameKindOther
 	}
 	return frameKindNative
 }
@@ -217,7 +235,7 @@ func flameFrameKind(f *format.Frame) int8 {
 type flameNodeJSON struct {
 	Name     int32           `json:"n"`
 	Kind     int8            `json:"k"`
-	Values   flameValues     `json:"v"`
+	Values   []int64         `json:"v"`
 	Children []flameNodeJSON `json:"c,omitempty"`
 }
 
@@ -256,7 +274,7 @@ func (b *flameBuilder) countVisibleNodes(n *flameNode, least float64) int {
 
 // encodeSubtree returns the visible nodes of a subtree, the largest callees first.
 func (b *flameBuilder) encodeSubtree(n *flameNode, least float64) flameNodeJSON {
-	j := flameNodeJSON{Name: n.name, Kind: n.kind, Values: n.values}
+	j := flameNodeJSON{Name: n.name, Kind: n.kind, Values: n.values[:b.metrics]}
 	for _, c := range n.children {
 		if b.isNodeVisible(c, least) {
 			j.Children = append(j.Children, b.encodeSubtree(c, least))
@@ -273,13 +291,14 @@ func (b *flameBuilder) encodeSubtree(n *flameNode, least float64) flameNodeJSON 
 	return j
 }
 
-// newFlameTree returns the flame graph of memory, calls and GPU times, and the smallest share that a frame of
-// it has.
+// newFlameTree returns the flame graph of memory, calls, GPU times and times of threads, and the smallest
+// share that a frame of it has.
 func newFlameTree(
 	t *timeline.Timeline,
 	memory *flameScan,
 	calls *callsOverTime,
 	gpu *gpuFlame,
+	host *hostFlame,
 	rules *query.FrameRules,
 	texts *textTable,
 ) (flameNodeJSON, float64) {
@@ -290,6 +309,8 @@ func newFlameTree(
 		root:  &flameNode{name: texts.addText("everything"), kind: frameKindOther},
 		paths: make(map[int32][]*flameNode),
 		drawn: make(map[int32]drawnFrame),
+
+		metrics: countFlameMetrics(t),
 	}
 	for id := range memory.allocated {
 		v := flameValues{
@@ -308,5 +329,6 @@ func newFlameTree(
 		b.addStack(stack, &flameValues{flameCallTimeNs: s.hostNs, flameCallCount: s.calls})
 	}
 	gpu.addTo(b)
+	host.addTo(b)
 	return b.buildTree()
 }

@@ -72,13 +72,13 @@ func (g *gpuFlame) addTo(b *flameBuilder) {
 	for _, key := range keys {
 		v := flameValues{flameGPUTimeNs: int64(g.ns[key])}
 		b.addStack(key.stack, &v)
-		b.addLeaf(key.stack, g.nameOf(key), &v)
+		b.addLeaf(key.stack, "[gpu] "+g.nameOf(key), &v)
 	}
 }
 
 // addLeaf adds values to a frame below the leaf of a stack that addStack has added.
 func (b *flameBuilder) addLeaf(stack int32, name string, v *flameValues) {
-	leaf := b.childOf(b.paths[stack][len(b.paths[stack])-1], b.texts.addText("[gpu] "+name), frameKindOther)
+	leaf := b.childOf(b.paths[stack][len(b.paths[stack])-1], b.texts.addText(name), frameKindOther)
 	for i := range v {
 		leaf.values[i] += v[i]
 	}

@@ -37,7 +37,15 @@ func TestFlameGraphOfGPUTime(t *testing.T) {
 	}
 	calls := newCallsOverTime(tl, &query.Filter{})
 	var texts textTable
-	root, _ := newFlameTree(tl, newFlameScan(tl, &query.Filter{}), calls, gpu, &query.FrameRules{}, &texts)
+	root, _ := newFlameTree(
+		tl,
+		newFlameScan(tl, &query.Filter{}),
+		calls,
+		gpu,
+		new(hostFlame),
+		&query.FrameRules{},
+		&texts,
+	)
 	got, leaves := make(map[string]float64), make(map[string]bool)
 	var walk func(n *flameNodeJSON)
 	walk = func(n *flameNodeJSON) {

@@ -159,6 +159,7 @@ type pageBuilder struct {
 	lines    *memoryLines
 	calls    *callsOverTime
 	gpuTimes *gpuFlame
+	host     *hostFlame
 	idle     *idle.Result         // of readIdleTimes
 	steps    []steps.ProcessSteps // of runSteps
 	failures [numWindowBuckets]bucketFailures
@@ -205,9 +206,12 @@ func (b *pageBuilder) runReports() error {
 	return run()
 }
 
-// readGPUTimes reads the GPU times of the flame graph and of the busy time.
+// readGPUTimes reads the GPU times of the flame graph and of the busy time, and the times of threads.
 func (b *pageBuilder) readGPUTimes() (err error) {
 	if b.gpuTimes, err = readGPUFlame(b.t, &b.opt.Filter); err != nil {
+		return err
+	}
+	if b.host, err = readHostFlame(b.t, &b.opt.Filter); err != nil {
 		return err
 	}
 	return b.readIdleTimes()
@@ -417,9 +421,9 @@ func (b *pageBuilder) encodeChartData() ([]byte, error) {
 	var all textTable
 	b.memory.addMemoryCharts(d, &all, b.opt.FrameRules())
 	b.lines.addLinesToCharts(d)
-	root, _ := newFlameTree(t, b.flame, b.calls, b.gpuTimes, b.opt.FrameRules(), &all)
+	root, _ := newFlameTree(t, b.flame, b.calls, b.gpuTimes, b.host, b.opt.FrameRules(), &all)
 	if len(root.Children) > 0 {
-		d.Flame = &flameData{flameMetrics, root}
+		d.Flame = &flameData{flameMetrics[:countFlameMetrics(t)], root}
 	}
 	d.Steps = b.newStepsData(&all)
 	d.Marks = newChartMarks(t, w, &b.failures)

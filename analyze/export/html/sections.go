@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/hosttime"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
@@ -50,6 +51,8 @@ type sectionSpec struct {
 	run func(*pageBuilder, *timeline.Timeline, query.Options) (*report.Report, error)
 	// skip, if not nil, reports whether the report need not be made because it would be empty.
 	skip func(b *pageBuilder) bool
+	// absent, if not nil, reports whether the page does not mention the section.
+	absent func(b *pageBuilder) bool
 	// nothing, if not nil, reports whether the section has no data, whatever rows its report has.
 	nothing func(b *pageBuilder) bool
 }
@@ -72,7 +75,9 @@ var chartSections = map[string]sectionSpec{
 				"Frames of CUDA, of CPython and from the inside of PyTorch are left out.",
 			Empty: "The recording has no stacks.",
 		},
-		nothing: func(b *pageBuilder) bool { return len(b.calls.byStack) == 0 && len(b.flame.allocated) == 0 },
+		nothing: func(b *pageBuilder) bool {
+			return len(b.calls.byStack) == 0 && len(b.flame.allocated) == 0 && len(b.host.ns) == 0
+		},
 	},
 	"kernels": {
 		HTMLSection: report.HTMLSection{
@@ -163,6 +168,10 @@ func newReportSection(r analyze.Report) sectionSpec {
 	if s.Kind != "" {
 		s.skip = func(b *pageBuilder) bool { return b.calls.kinds[s.Kind] == 0 }
 	}
+	if r.Name == "cpu" {
+		s.absent = func(b *pageBuilder) bool { return !hosttime.HasTimes(b.t) }
+		s.skip = s.absent
+	}
 	if r.Name == "gpu" {
 		s.nothing = func(b *pageBuilder) bool { return len(b.t.Facts.Samples) == 0 }
 	}
@@ -207,6 +216,9 @@ const maxAddressMaps = 8
 func (b *pageBuilder) newSectionViews() (list []sectionView) {
 	for i := range pageSections {
 		spec := &pageSections[i]
+		if spec.absent != nil && spec.absent(b) {
+			continue
+		}
 		s := sectionView{ID: spec.ID, Title: spec.Title, About: spec.About, Chart: spec.Chart}
 		if part, ok := spec.newReportView(b.reports[spec.command]); ok {
 			s.Parts = append(s.Parts, part)

@@ -43,8 +43,8 @@ func pageFile(t *testing.T, tl *timeline.Timeline) string {
 // maxLoadMs is the longest time in which a page must be loaded and drawn, also on a busy machine.
 const maxLoadMs = 30_000
 
-// TestChromiumShowsReports opens four pages in one browser, because a browser takes long to start.
-// It tests all controls of a normal page, of a page with hostile names and of one with GPU times. It
+// TestChromiumShowsReports opens five pages in one browser, because a browser takes long to start.
+// It tests all controls of a normal page, of a page with hostile names, and of those with GPU times and class host. It
 // only checks that a page of a million events is drawn; with GPUREC_BENCH_LARGE set, ten million.
 func TestChromiumShowsReports(t *testing.T) {
 	tools, browser := viewers.ToolPath(t, "puppeteer"), viewers.ChromiumPath(t)
@@ -74,6 +74,7 @@ func TestChromiumShowsReports(t *testing.T) {
 		pageFile(t, tp.Timeline()),
 		pageFile(t, analyzetest.HostilePageRecording(t).Timeline()),
 		pageFile(t, trainingOnGPUs(t).Timeline()),
+		pageFile(t, analyzetest.HostRecording(t).Timeline()),
 		"--look",
 		pageFile(t, large),
 	)
@@ -85,6 +86,7 @@ func TestChromiumShowsReports(t *testing.T) {
 		{"training", []string{"memory", "flame", "activity", "gpus"}, 10, 5},
 		{"hostile", []string{"memory", "flame", "activity"}, 10, 5},
 		{"GPU times", []string{"flame", "activity", "busy", "steps"}, 10, 5},
+		{"class host", []string{"flame", "activity"}, 10, 2}, // the first metric is that of calls
 		{"large", []string{"memory", "flame", "activity"}, 10, 1000},
 	} {
 		t.Run(c.name, func(t *testing.T) {

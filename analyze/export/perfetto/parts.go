@@ -78,6 +78,8 @@ func (p *traceBuilder) repeatSlice(e *openSlice) {
 		return
 	case e.lane != nil:
 		again.thread = p.findGPULane(*e.lane)
+	case e.hostKind != "":
+		again.thread = p.findHostLane(hostLane{e.caller, e.hostKind})
 	case e.ownTrack:
 		again.thread = p.newOpenCallTrack(e.caller, e.name)
 	default:

@@ -110,8 +110,10 @@ type TraceStats struct {
 	Parts     int   // number of parts: 1 + calls of Next
 	LeftOut   int64 // calls that were left out because of MaxSlices
 	LeftOutNs int64 // start of the first call that was left out, Unix ns
-	Quality   report.Quality
-	NoMatch   *query.NoMatchError // set if the filter selects no call
+	// LeftOutHost is the number of slices of class host that were left out.
+	LeftOutHost int64
+	Quality     report.Quality
+	NoMatch     *query.NoMatchError // set if the filter selects no call
 }
 
 // WriteTrace writes the recording to out as a Perfetto trace, with packets in order of time. It
@@ -128,6 +130,9 @@ func WriteTrace(t *timeline.Timeline, out io.Writer, opt Options) (*TraceStats, 
 		return nil, err
 	}
 	defer p.works.stop()
+	if p.host, err = readHostSlices(p); err != nil {
+		return nil, err
+	}
 	p.w.beginSequence(p.window.FromNs)
 	steps, counts := replayMemorySteps(t, &p.filter)
 	next, stop := iter.Pull(steps)
@@ -138,6 +143,9 @@ func WriteTrace(t *timeline.Timeline, out io.Writer, opt Options) (*TraceStats, 
 		return nil, t.WrapReadError(err)
 	}
 	p.writeEventsUntil(p.window.ToNs)
+	if p.hostErr != nil {
+		return nil, p.hostErr
+	}
 	p.writeLateWorks()
 	p.endAllSlices()
 	for p.hasStep { // run the replay to its end, so that its counts are complete
@@ -168,6 +176,9 @@ type traceBuilder struct {
 	next   func() (io.Writer, error)
 	graphs graph.GraphContents
 	works  *gpuWorks
+	host   []hostSlice // slices of class host that are not written yet
+	// hostErr is the error of beginning another part of the trace for a slice of class host.
+	hostErr error
 
 	partTracks
 	ends     []openSlice // heap of the open slices, the first to end at index 0
@@ -198,6 +209,7 @@ type openSlice struct {
 	ownTrack       bool        // the slice is on a track of its own: see newOpenCallTrack
 	waits          bool        // the thread waits for the GPU
 	lane           *streamLane // lane of a work of the GPU; nil for calls
+	hostKind       string      // kind of the lane of a row of class host; "" for other slices
 }
 
 // trackKey identifies a track of a GPU, or of a process if device is processTrackDevice.
@@ -252,7 +264,8 @@ func newTraceBuilder(t *timeline.Timeline, out io.Writer, opt Options) *traceBui
 }
 
 // writeEventsUntil writes all events other than calls up to atNs, in order of time. Events at the
-// same time have this order: ends of slices, levels of memory, samples, works of the GPU, marks.
+// same time have this order: ends of slices, levels of memory, samples, works of the GPU, states of
+// threads, marks.
 func (p *traceBuilder) writeEventsUntil(atNs int64) {
 	for {
 		next := int64(math.MaxInt64)
@@ -271,6 +284,9 @@ func (p *traceBuilder) writeEventsUntil(atNs int64) {
 		if p.works.has {
 			next = min(next, p.works.work.startNs)
 		}
+		if len(p.host) > 0 {
+			next = min(next, p.host[0].startNs)
+		}
 		if next > atNs || !p.hasPendingEvents() {
 			return
 		}
@@ -280,7 +296,8 @@ func (p *traceBuilder) writeEventsUntil(atNs int64) {
 
 // hasPendingEvents reports whether events other than calls are left to write.
 func (p *traceBuilder) hasPendingEvents() bool {
-	return len(p.ends) > 0 || p.hasStep || len(p.samples) > 0 || len(p.marks) > 0 || p.works.has
+	return len(p.ends) > 0 || p.hasStep || len(p.samples) > 0 || len(p.marks) > 0 || p.works.has ||
+		len(p.host) > 0
 }
 
 // writeNextEvent writes the first event whose time is ns.
@@ -296,6 +313,10 @@ func (p *traceBuilder) writeNextEvent(ns int64) {
 		p.samples = p.samples[1:]
 	case p.works.has && p.works.work.startNs == ns:
 		p.writeWork()
+	case len(p.host) > 0 && p.host[0].startNs == ns:
+		if err := p.writeHostSlice(); err != nil {
+			p.hostErr, p.host = err, nil
+		}
 	default:
 		if p.isInWindow(ns) {
 			p.marks[0].write()

@@ -59,6 +59,7 @@ type partTracks struct {
 	tracks    map[trackKey]uint64
 	lanes     map[streamLane]uint64
 	gpuLanes  map[streamLane]*threadTrack
+	hostLanes map[hostLane]*threadTrack
 	own       uint64 // track with gpurec's own messages; 0 if it does not exist yet
 }
 
@@ -66,7 +67,7 @@ func newPartTracks() partTracks {
 	return partTracks{
 		processes: make(map[int32]uint64), threads: make(map[origin.Thread]*threadTrack), gpus: make(map[int32]uint64),
 		tracks: make(map[trackKey]uint64), lanes: make(map[streamLane]uint64),
-		gpuLanes: make(map[streamLane]*threadTrack),
+		gpuLanes: make(map[streamLane]*threadTrack), hostLanes: make(map[hostLane]*threadTrack),
 	}
 }
 
@@ -169,6 +170,23 @@ func (p *traceBuilder) findGPULane(l streamLane) *threadTrack {
 	}
 	tr := &threadTrack{uuid: p.findLaneTrack(l)}
 	p.gpuLanes[l] = tr
+	return tr
+}
+
+// findHostLane returns a track below that of a thread, or of a process if the tid is 0.
+func (p *traceBuilder) findHostLane(l hostLane) *threadTrack {
+	if tr, ok := p.hostLanes[l]; ok {
+		return tr
+	}
+	var parent uint64
+	if l.Tid == 0 {
+		parent = p.findProcessTrack(l.Pid)
+	} else {
+		parent = p.findThreadTrack(l.Thread).uuid
+	}
+	tr := &threadTrack{uuid: p.newTrackUUID()}
+	p.hostLanes[l] = tr
+	p.w.writeTrackDescriptor(tr.uuid, parent, l.kind, nil)
 	return tr
 }
 

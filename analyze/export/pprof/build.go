@@ -17,9 +17,11 @@ import (
 
 // Names of synthetic modules, for frames that are in no ELF file.
 const (
-	pythonModule = "[python]" // Python code
-	gpuModule    = "[gpu]"    // kernels, graphs and copies
-	gpurecModule = "[gpurec]" // frames that gpurec adds: root frames and missing stacks
+	pythonModule = "[python]"  // Python code
+	gpuModule    = "[gpu]"     // kernels, graphs and copies
+	gpurecModule = "[gpurec]"  // frames that gpurec adds: root frames and missing stacks
+	offCPUModule = "[off-cpu]" // reasons of waits
+	onCPUModule  = "[on-cpu]"  // CPU samples in profiles that also have waits
 )
 
 // profileSample has the stack and the labels of a sample.
@@ -28,7 +30,10 @@ type profileSample struct {
 	api              string // CUDA driver function
 	kind             string // kind of call or of memory
 	copyKind         string // direction of a copy; "" for other calls
-	leaf             string // kernel, graph or copy; "" for other calls
+	leaf             string // kernel, graph, copy, or reason of a wait; "" for other calls
+	leafModule       string // synthetic module of the leaf; "" means gpuModule
+	reason           string // reason of a wait; "" for calls
+	host             bool   // the sample is of class host: it has no device and no stream
 	pid, tid, device int32
 	stream           int64
 	bytes            int64 // size of one allocation or copy; 0 if none
@@ -40,14 +45,14 @@ func (b *profileBuilder) addSample(s *profileSample, values ...int64) {
 	stack := b.addStackLocations(s.stack)
 	list := make([]*profile.Location, 0, len(stack)+3)
 	if s.leaf != "" {
-		list = append(list, b.addSyntheticLocation(gpuModule, "[gpu] "+s.leaf))
+		module := cmp.Or(s.leafModule, gpuModule)
+		list = append(list, b.addSyntheticLocation(module, module+" "+units.ReplaceInvalidUTF8(s.leaf)))
 	}
 	if list = append(list, stack...); len(stack) == 0 {
-		list = append(
-			list,
-			b.addSyntheticLocation(gpurecModule, s.api),
-			b.addSyntheticLocation(gpurecModule, timeline.NoStackSite),
-		)
+		if s.api != "" || !s.host {
+			list = append(list, b.addSyntheticLocation(gpurecModule, s.api))
+		}
+		list = append(list, b.addSyntheticLocation(gpurecModule, timeline.NoStackSite))
 	}
 	if b.rootBy != "" {
 		list = append(list, b.addSyntheticLocation(gpurecModule, b.rootFrameName(s)))
@@ -55,18 +60,23 @@ func (b *profileBuilder) addSample(s *profileSample, values ...int64) {
 	sample := &profile.Sample{
 		Location: list,
 		Value:    values,
-		Label: map[string][]string{
-			"api":    {units.ReplaceInvalidUTF8(s.api)},
-			"kind":   {units.ReplaceInvalidUTF8(s.kind)},
-			"stream": {query.StreamName(s.stream)},
-		},
-		NumLabel: map[string][]int64{"device": {int64(s.device)}, "pid": {int64(s.pid)}, "tid": {int64(s.tid)}},
-		NumUnit:  map[string][]string{"device": {"gpu"}, "pid": {"process"}, "tid": {"thread"}},
+		Label:    map[string][]string{"kind": {units.ReplaceInvalidUTF8(s.kind)}},
+		NumLabel: map[string][]int64{"pid": {int64(s.pid)}, "tid": {int64(s.tid)}},
+		NumUnit:  map[string][]string{"pid": {"process"}, "tid": {"thread"}},
+	}
+	if !s.host {
+		sample.Label["api"] = []string{units.ReplaceInvalidUTF8(s.api)}
+		sample.Label["stream"] = []string{query.StreamName(s.stream)}
+		sample.NumLabel["device"], sample.NumUnit["device"] = []int64{int64(s.device)}, []string{"gpu"}
 	}
 	text := map[string]string{
 		"thread":      b.t.Facts.Threads[origin.Thread{Pid: s.pid, Tid: s.tid}],
 		"device_name": b.t.Facts.Devices[s.device].Name,
 		"copy_kind":   s.copyKind,
+		"reason":      s.reason,
+	}
+	if s.host {
+		text["api"] = s.api
 	}
 	if s.open {
 		text["state"] = "open"

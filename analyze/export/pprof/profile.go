@@ -46,17 +46,39 @@ type profileType struct {
 	name, about  string
 	columns      []report.Column
 	defaultIndex int
-	calls        *callProfileType // nil for profiles of memory
+	calls        *callProfileType // nil for profiles of memory and of class host
+	host         *hostProfileType // nil for profiles of memory and of calls
 }
 
+// isMemory reports whether the profile is one of memory.
+func (k *profileType) isMemory() bool { return k.calls == nil && k.host == nil }
+
 var profileTypes = []profileType{
-	{"heap", "GPU and pinned host memory", heapProfileColumns, 3, nil},
-	{"allocs", "GPU and pinned host memory", heapProfileColumns, 1, nil},
-	{"launches", "kernel and graph launches", launchProfileColumns, 0, &launchProfileType},
-	{"gpu-time", "time of kernels and graphs on the GPU", gpuProfileColumns, 1, &gpuProfileType},
-	{"api-time", "time of threads in calls of the CUDA driver", apiProfileColumns, 1, &apiProfileType},
-	{"sync-time", "time of threads in calls that wait for the GPU", waitProfileColumns, 1, &waitProfileType},
-	{"copies", "memory copies", copyProfileColumns, 1, &copyProfileType},
+	{"heap", "GPU and pinned host memory", heapProfileColumns, 3, nil, nil},
+	{"allocs", "GPU and pinned host memory", heapProfileColumns, 1, nil, nil},
+	{"launches", "kernel and graph launches", launchProfileColumns, 0, &launchProfileType, nil},
+	{"gpu-time", "time of kernels and graphs on the GPU", gpuProfileColumns, 1, &gpuProfileType, nil},
+	{"api-time", "time of threads in calls of the CUDA driver", apiProfileColumns, 1, &apiProfileType, nil},
+	{"sync-time", "time of threads in calls that wait for the GPU", waitProfileColumns, 1, &waitProfileType, nil},
+	{"copies", "memory copies", copyProfileColumns, 1, &copyProfileType, nil},
+	{
+		"cpu", "time of threads on a processor, estimated",
+		[]report.Column{cpuSamplesColumn, cpuTimeColumn},
+		1,
+		nil, &hostProfileType{onCPU: true},
+	},
+	{
+		"off-cpu", "time of threads in waits",
+		[]report.Column{offCPUWaitsColumn, offCPUTimeColumn},
+		1,
+		nil, &hostProfileType{offCPU: true},
+	},
+	{
+		"host", "time of threads on a processor and in waits",
+		[]report.Column{cpuTimeColumn, offCPUTimeColumn, hostTimeColumn},
+		2,
+		nil, &hostProfileType{onCPU: true, offCPU: true},
+	},
 }
 
 // BuildProfile returns a profile of the calls or allocations that pass the filter, by call stack,
@@ -69,8 +91,12 @@ var profileTypes = []profileType{
 //
 // Values of GPU time are estimates, and a comment has their error. Launches of unknown GPU time count as 0.
 //
+// Samples of class host have the kind running or the state of a wait, and waits have the label reason. They have
+// no stream and no device. CPU samples are estimates, waits are measured. The reason of a wait is a leaf frame
+// whose name begins with [off-cpu].
+//
 // none is not nil if no call passes the filter. BuildProfile returns an error for an unknown type
-// or root, a NoGPUTimesError, or an error of reading the recording.
+// or root, a NoGPUTimesError, a NoHostRowsError, or an error of reading the recording.
 func BuildProfile(
 	t *timeline.Timeline,
 	opt Options,
@@ -93,9 +119,12 @@ func BuildProfile(
 	}
 	kind := &profileTypes[i]
 	b := newProfileBuilder(t, kind, &opt)
-	if kind.calls != nil {
+	switch {
+	case kind.calls != nil:
 		q, none, err = addCallSamples(t, b, kind.calls, &opt)
-	} else {
+	case kind.host != nil:
+		q, none, err = addHostSamples(t, b, kind.host, &opt)
+	default:
 		q, none, err = addHeapSamples(t, b, &opt)
 	}
 	if err != nil {
@@ -120,7 +149,7 @@ func BuildHeapProfile(
 // newProfileBuilder returns a builder of a profile without samples.
 func newProfileBuilder(t *timeline.Timeline, kind *profileType, opt *Options) *profileBuilder {
 	window := opt.NarrowWindow(t.RecordingWindow())
-	if kind.calls == nil {
+	if kind.isMemory() {
 		window = t.ActivityWindow(&opt.Filter)
 	}
 	p := &profile.Profile{
@@ -134,7 +163,7 @@ func newProfileBuilder(t *timeline.Timeline, kind *profileType, opt *Options) *p
 	}
 	p.DefaultSampleType = kind.columns[kind.defaultIndex].Key
 	p.PeriodType, p.Period = p.SampleType[kind.defaultIndex], 1
-	if kind.calls == nil {
+	if kind.isMemory() {
 		p.PeriodType = &profile.ValueType{Type: "space", Unit: "bytes"}
 	}
 	b := &profileBuilder{t: t, hide: cmp.Or(opt.Hide, new(query.FrameRules)), rootBy: opt.RootBy, p: p}

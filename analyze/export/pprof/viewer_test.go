@@ -15,9 +15,11 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// callTypesWithoutGPU returns the types of profiles of calls that need no GPU times.
+// callTypesWithoutGPU returns the types of profiles of calls that need no GPU times and no class host.
 func callTypesWithoutGPU() []string {
-	return slices.DeleteFunc(ListProfileTypes()[2:], func(name string) bool { return name == "gpu-time" })
+	return slices.DeleteFunc(ListProfileTypes()[2:], func(name string) bool {
+		return slices.Contains([]string{"gpu-time", "cpu", "off-cpu", "host"}, name)
+	})
 }
 
 // profileFile writes a profile to a file and returns its path.

@@ -65,6 +65,8 @@ type Rows struct {
 	Pauses  []Pause
 	Metrics []Metric
 	States  []ThreadState
+	// Bad is the number of rows with impossible values.
+	Bad int64
 }
 
 // HasRows reports whether the recording has rows of class host.
@@ -116,7 +118,7 @@ func (r *groupReader) read(g *format.Group) (*Rows, error) {
 	r.facts = append(r.facts[:0], make([]*format.WaitFact, len(r.message.Dict))...)
 	rows := &r.rows
 	rows.Waits, rows.Samples, rows.Pauses = rows.Waits[:0], rows.Samples[:0], rows.Pauses[:0]
-	rows.Metrics, rows.States = rows.Metrics[:0], rows.States[:0]
+	rows.Metrics, rows.States, rows.Bad = rows.Metrics[:0], rows.States[:0], 0
 	for i := range r.start {
 		r.add(i)
 	}
@@ -127,6 +129,9 @@ func (r *groupReader) read(g *format.Group) (*Rows, error) {
 func (r *groupReader) add(i int) {
 	thread := origin.Thread{Pid: r.pid[i], Tid: r.tid[i]}
 	at, end := r.start[i], units.EndOfRange(r.start[i], max(0, r.dur[i]))
+	if r.isBad(i) {
+		r.rows.Bad++
+	}
 	switch r.kind.At(i) {
 	case format.KindWait:
 		r.rows.Waits = append(r.rows.Waits, Wait{
@@ -176,8 +181,9 @@ func (r *groupReader) fact(i int) *format.WaitFact {
 	n := r.message.Index[i]
 	if r.facts[n] == nil {
 		r.facts[n] = new(format.WaitFact)
-		if json.Unmarshal([]byte(r.message.Dict[n]), r.facts[n]) != nil {
-			*r.facts[n] = format.WaitFact{}
+		text := r.message.Dict[n]
+		if text != "" && json.Unmarshal([]byte(text), r.facts[n]) != nil {
+			r.facts[n] = &unreadable
 		}
 	}
 	return r.facts[n]

@@ -46,22 +46,44 @@ func (t *Timeline) AddSourceLines(finder *symbolize.Finder) stack.SourceSummary 
 			errs = append(errs, fmt.Errorf("%s: %w", symbolize.ModuleName(key.File), err))
 		}
 	}
-	summary.Err = errors.Join(errs...)
 	t.Stacks.ReplaceFrames(r.Replacements)
-	t.setStackSites()
+	summary.Err = errors.Join(append(errs, t.setStackSites())...)
 	t.keepOpened()
 	return summary
 }
 
 // setStackSites sets the call site of every stack whose call site now has a source line. Reports
 // show it instead of the recorded site.
-func (t *Timeline) setStackSites() {
+// Stacks of class host have another rule, because they do not begin with a call.
+func (t *Timeline) setStackSites() error {
+	isHost, err := t.findHostStacks()
 	t.Stacks.Sites = make(map[int32]string)
 	for stackID := range t.Stacks.Stacks {
-		if f, ok := t.Stacks.UserFrame(stackID); ok && f.Type == "native" && f.File != "" {
+		find := t.Stacks.UserFrame
+		if isHost[stackID] {
+			find = t.Stacks.HostLine
+		}
+		if f, ok := find(stackID); ok && f.Type == "native" && f.File != "" {
 			t.Stacks.Sites[stackID] = symbolize.NameWithLine(query.FrameName(f), f.File, f.Line)
 		}
 	}
+	return err
+}
+
+// findHostStacks returns the numbers of the stacks of class host.
+func (t *Timeline) findHostStacks() (map[int32]bool, error) {
+	isHost := make(map[int32]bool)
+	var ids []int32
+	for _, g := range t.Host {
+		ids = g.Int32("stack_id", ids)
+		if err := g.Err(); err != nil {
+			return nil, t.WrapReadError(err)
+		}
+		for _, id := range ids {
+			isHost[id] = true
+		}
+	}
+	return isHost, nil
 }
 
 func (t *Timeline) readStacks() error {

@@ -101,6 +101,13 @@ func (f *traceFlags) writePerfetto(path string, t *timeline.Timeline) error {
 		)
 		message.Hintf("gpurec analyze perfetto --from %s %s -o FILE", from, path)
 	}
+	if stats.LeftOutHost > 0 {
+		message.Warningf(
+			"the trace omits the last %s states of threads: it is limited to %s slices; --split writes all",
+			units.FormatCount(stats.LeftOutHost),
+			units.FormatCount(f.slices),
+		)
+	}
 	next := "open the file"
 	if stats.Parts > 1 {
 		next = "open the files one by one"

@@ -2,6 +2,7 @@ package analyze
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -83,7 +84,12 @@ func (f *profileFlags) buildProfile(path string, t *timeline.Timeline) (*profile
 		return nil, nil, err
 	}
 	p, quality, noMatch, err := pprof.BuildProfile(t, f.options)
-	if err != nil {
+	switch {
+	case errors.Is(err, pprof.NoHostRowsError{}):
+		return nil, nil, message.WithHint(err, "gpurec record --host auto -p PID")
+	case errors.Is(err, pprof.NoGPUTimesError{}):
+		return nil, nil, message.WithHint(err, "gpurec record --gpu-time auto -p PID")
+	case err != nil:
 		return nil, nil, message.ExplainOpen(path, err)
 	}
 	return p, &report.Report{Command: f.command, Quality: quality, NoMatch: noMatch}, nil
@@ -102,6 +108,10 @@ profiles. A profile counts, per stack, allocated memory (heap, allocs), kernel l
 (launches) or copies (copies). It can also sum up time in the CUDA driver (api-time) or
 time spent waiting for the GPU (sync-time). These are times of CPU threads. The type
 gpu-time is the estimated time of launches on the GPU, and needs GPU times.
+
+The types cpu, off-cpu and host are about the threads themselves. They show estimated time
+on a processor, measured time in waits by stack and reason, and both together. They need a
+recording with --host auto.
 
 With --http, pprof writes no file. It serves pprof's web pages until Ctrl-C. The address
 :0 is a free port, reachable from this machine only.`,

@@ -1,0 +1,46 @@
+package analyze_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/analyzetest/viewers"
+)
+
+// TestDuckDBReadsHost runs queries about class host: waits by reason, CPU time of threads, and the busiest line.
+func TestDuckDBReadsHost(t *testing.T) {
+	tp := analyzetest.HostRecording(t)
+	tp.WriteAndOpen()
+	got := viewers.QueryDuckDB(
+		t,
+		fmt.Sprintf(`select coalesce(message::json->>'reason', 'unknown') as reason, cast(count(*) as integer) as waits,
+	cast(sum(dur_ns) / 1000000 as integer) as ms from read_parquet('%s') where kind = 'wait'
+	group by reason order by ms desc`, tp.Path),
+		fmt.Sprintf(`select tid, cast((max(value) - min(value)) / 1000000 as integer) as ms from read_parquet('%s')
+	where kind = 'host' and name = 'running_nanoseconds' group by all order by tid`, tp.Path),
+		fmt.Sprintf(
+			`with stacks as (select stack_id, frames[1].func as leaf from read_parquet('%s') where kind = 'stack')
+select leaf, cast(sum(dur_ns) / 1000000 as integer) as ms from read_parquet('%s') join stacks using (stack_id)
+	where kind = 'cpu_sample' group by leaf order by ms desc`,
+			tp.Path,
+			tp.Path,
+		),
+		fmt.Sprintf(
+			`select cast(count(*) as integer) as n from read_parquet('%s') where class = 'host' and device != -1`,
+			tp.Path,
+		),
+	)
+	for i, want := range []string{
+		`[{"reason":"poll","waits":10,"ms":4000},{"reason":"cuda","waits":10,"ms":1000},` +
+			`{"reason":"gil","waits":10,"ms":600},{"reason":"file","waits":10,"ms":200},` +
+			`{"reason":"run_queue","waits":10,"ms":150},{"reason":"unknown","waits":1,"ms":70}]`,
+		`[{"tid":42,"ms":3980},{"tid":43,"ms":1000},{"tid":77,"ms":9500}]`,
+		`[{"leaf":"preprocess","ms":800},{"leaf":"gather","ms":200}]`,
+		`[{"n":0}]`,
+	} {
+		if got[i] != want {
+			t.Errorf("query %d: %s, want %s", i, got[i], want)
+		}
+	}
+}

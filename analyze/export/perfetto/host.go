@@ -1,0 +1,222 @@
+package perfetto
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/hosttime"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/symbolize"
+)
+
+// States of threads are slices with Perfetto's names of states, on a track below the thread. They are no
+// scheduler events, from which Perfetto would make a thread_state table. Those need every switch of every
+// processor, and the recording has only the longer waits of some threads: the trace would show other threads
+// as idle, and trace_processor would report mismatched switches.
+
+// hostLane identifies a track with rows of class host, below the track of a thread. A tid of 0 means the process.
+type hostLane struct {
+	origin.Thread
+	kind string
+}
+
+// Kinds of lanes with rows of class host. They are the names of the tracks.
+const (
+	stateLaneKind  = "thread state"
+	pauseLaneKind  = "garbage collection"
+	sampleLaneKind = "CPU samples"
+)
+
+// hostSlice is a slice or an instant on a lane.
+type hostSlice struct {
+	startNs, endNs int64 // Unix ns
+	lane           hostLane
+	name           string
+	state          string // Perfetto's letter of the state; "" for other lanes
+	stack          int32
+	wait           *hosttime.Wait // nil if the slice is no part of a wait
+	uncertainNs    int64          // of both ends of a garbage collection
+}
+
+// isInstant reports whether the slice is a CPU sample.
+func (s *hostSlice) isInstant() bool { return s.lane.kind == sampleLaneKind }
+
+// startsBefore orders slices by time. A longer one comes first, because it may enclose the other.
+func (s *hostSlice) startsBefore(o *hostSlice) int {
+	return cmp.Or(
+		cmp.Compare(s.startNs, o.startNs), cmp.Compare(o.endNs, s.endNs), cmp.Compare(s.lane.Pid, o.lane.Pid),
+		cmp.Compare(s.lane.Tid, o.lane.Tid), cmp.Compare(s.lane.kind, o.lane.kind),
+	)
+}
+
+// perfettoStates are the names and letters of states in Perfetto.
+var perfettoStates = map[string][2]string{
+	format.StateRunning:         {"Running", "Running"},
+	format.StateRunnable:        {"Runnable", "R"},
+	format.StateSleeping:        {"Sleeping", "S"},
+	format.StateUninterruptible: {"Uninterruptible Sleep", "D"},
+	format.StateStopped:         {"Stopped", "T"},
+	format.StateTraced:          {"Traced", "t"},
+}
+
+// hostReader collects the slices of class host.
+type hostReader struct {
+	slices []hostSlice
+	ends   map[origin.Thread]int64 // end of the last wait
+	// running is the name of the time between two waits. It is empty if rows were lost, because a wait may be missing.
+	running string
+}
+
+// readHostSlices returns the slices of class host that pass the filter, in order of time.
+func readHostSlices(p *traceBuilder) ([]hostSlice, error) {
+	if !hosttime.HasTimes(p.t) {
+		return nil, nil
+	}
+	r := &hostReader{ends: make(map[origin.Thread]int64)}
+	if n := p.t.Rec.Meta.HostRows; p.t.Facts.Host != nil && (n == nil || n.Lost == 0) {
+		r.running = "Running, or waits below " + units.FormatDuration(p.t.Facts.Host.MinWaitNs)
+	}
+	if err := hosttime.NewSelection(p.t, &p.filter).Each(p.t, hosttime.Yield{
+		Wait: r.addWait, Sample: r.addSample, Pause: r.addPause,
+	}); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(r.slices, func(a, b hostSlice) int { return a.startsBefore(&b) })
+	return r.slices, nil
+}
+
+// addWait adds a wait: a slice for the wait, one for its time in the run queue, and one for the time since the last
+// wait.
+func (r *hostReader) addWait(w *hosttime.Wait) {
+	lane, copied := hostLane{w.Thread, stateLaneKind}, *w
+	if end := r.ends[w.Thread]; end != 0 && end < w.FromNs && r.running != "" {
+		r.slices = append(r.slices, hostSlice{
+			startNs: end, endNs: w.FromNs, lane: lane, name: r.running, state: perfettoStates[format.StateRunning][1],
+		})
+	}
+	r.ends[w.Thread] = w.ToNs
+	state, ok := perfettoStates[w.State]
+	if !ok {
+		state = [2]string{"Unknown state", "?"}
+	}
+	runnable := perfettoStates[format.StateRunnable]
+	queuedNs := w.QueuedNs
+	if w.State == format.StateRunnable {
+		queuedNs = 0 // the whole wait is one slice
+	}
+	name := state[0]
+	if w.Fact.Reason != "" && w.Fact.Reason != format.ReasonRunQueue {
+		name += ": " + w.Fact.Reason
+	}
+	if asleep := w.ToNs - queuedNs; asleep > w.FromNs || queuedNs == 0 {
+		r.slices = append(r.slices, hostSlice{
+			startNs: w.FromNs, endNs: asleep, lane: lane, name: name, state: state[1], stack: w.Stack, wait: &copied,
+		})
+	}
+	if queuedNs > 0 {
+		r.slices = append(r.slices, hostSlice{
+			startNs: w.ToNs - queuedNs, endNs: w.ToNs, lane: lane, name: runnable[0], state: runnable[1], wait: &copied,
+		})
+	}
+}
+
+// addSample adds a CPU sample.
+func (r *hostReader) addSample(s *hosttime.CPUSample) {
+	r.slices = append(r.slices, hostSlice{
+		startNs: s.AtNs, endNs: s.AtNs, lane: hostLane{s.Thread, sampleLaneKind}, name: "CPU sample", stack: s.Stack,
+	})
+}
+
+// addPause adds a garbage collection.
+func (r *hostReader) addPause(p *hosttime.Pause) {
+	name := "garbage collection"
+	if p.Generation >= 0 {
+		name += fmt.Sprintf(", generation %d", p.Generation)
+	}
+	r.slices = append(r.slices, hostSlice{
+		startNs: p.FromNs, endNs: p.ToNs, lane: hostLane{p.Thread, pauseLaneKind}, name: name, stack: p.Stack,
+		uncertainNs: p.UncertainNs,
+	})
+}
+
+// writeHostSlice writes the next slice of class host. If the trace is full, it leaves out all of them.
+func (p *traceBuilder) writeHostSlice() error {
+	s := p.host[0]
+	if p.max > 0 && p.slices >= p.max && p.next != nil {
+		if err := p.beginNextPart(s.startNs); err != nil {
+			return err
+		}
+	}
+	if p.full || p.max > 0 && p.slices >= p.max {
+		p.leaveOutHost()
+		return nil
+	}
+	p.host = p.host[1:]
+	p.slices++
+	track := p.findHostLane(s.lane)
+	if s.isInstant() {
+		p.startInstant(track.uuid, s.name)
+	} else {
+		p.beginSlice(openSlice{
+			startNs: s.startNs, atNs: s.endNs, thread: track, caller: s.lane.Thread, name: s.name,
+			category: s.lane.kind, stack: s.stack, hostKind: s.lane.kind,
+		})
+		p.w.setEventName(s.name)
+		p.w.addEventCategory(s.lane.kind)
+	}
+	p.w.setEventStack(s.stack)
+	p.annotateHostSlice(&s)
+	p.w.finishEvent(s.startNs)
+	return nil
+}
+
+// leaveOutHost leaves out the rest of class host, and says so.
+func (p *traceBuilder) leaveOutHost() {
+	at := max(p.host[0].startNs, p.window.FromNs)
+	p.startInstant(p.findGpurecTrack(), fmt.Sprintf("all later states of threads are left out: %s",
+		units.CountWithNoun(int64(len(p.host)), "slice")))
+	p.w.finishEvent(at)
+	p.stats.LeftOutHost, p.host = int64(len(p.host)), nil
+}
+
+// annotateHostSlice adds what a thread waits for to the current event.
+func (p *traceBuilder) annotateHostSlice(s *hostSlice) {
+	if s.state != "" {
+		p.w.addTextAnnotation("state", s.state)
+	}
+	if s.uncertainNs > 0 {
+		p.w.addAnnotation("uncertain_ns", fieldAnnotationInt, uint64(s.uncertainNs))
+	}
+	if s.wait == nil {
+		return
+	}
+	f := s.wait.Fact
+	p.w.addAnnotation("wait_ns", fieldAnnotationInt, uint64(s.wait.ToNs-s.wait.FromNs))
+	for _, text := range []struct{ key, value string }{
+		{"reason", f.Reason},
+		{"system_call", f.SystemCall},
+		{"cuda_call", f.CUDACall},
+		{"owner", f.Owner},
+		{"target", f.Target},
+	} {
+		if text.value != "" {
+			p.w.addTextAnnotation(text.key, text.value)
+		}
+	}
+	if line, ok := p.t.Stacks.HostLine(s.wait.Stack); ok {
+		p.w.addTextAnnotation("line", symbolize.NameWithLine(query.FrameName(line), line.File, line.Line))
+	}
+	if f.OwnerTid != 0 {
+		p.w.addAnnotation("owner_tid", fieldAnnotationInt, uint64(f.OwnerTid))
+	}
+	if s.wait.IsOpen {
+		p.w.addAnnotation("open", fieldAnnotationBool, 1)
+	}
+	if s.wait.IsInferred {
+		p.w.addAnnotation("stack_inferred", fieldAnnotationBool, 1)
+	}
+}
