@@ -130,7 +130,12 @@ var waitsTruth = map[string]struct {
 	"bigframe":  {"clock_nanosleep", snapshot.StateSleeping, []string{"wait_in_big_frame", "big"}},
 	"alloca":    {"clock_nanosleep", snapshot.StateSleeping, []string{"wait_behind_alloca", "allocator"}},
 	"vfork":     {"vfork", snapshot.StateUninterruptible, []string{"wait_for_vfork", "forker"}},
-	"spin":      {"", snapshot.StateRunning, []string{"spin", "spinner"}},
+	"vforkalloca": {
+		"vfork",
+		snapshot.StateUninterruptible,
+		[]string{"vfork_behind_alloca", "allocating_forker"},
+	},
+	"spin": {"", snapshot.StateRunning, []string{"spin", "spinner"}},
 }
 
 // ownFunctions returns the functions of the test program on a stack, without leaf_sleep.
