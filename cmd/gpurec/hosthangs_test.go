@@ -26,7 +26,7 @@ var hangReasons = map[string]map[string]string{
 	},
 	"python": {
 		"sleep": format.ReasonSleep, "lock": format.ReasonCondition, "pipe": format.ReasonPipe, "file": format.ReasonFile,
-		"spin": "", "gil": format.ReasonGIL, "import": format.ReasonImportLock, "loader": format.ReasonPoll,
+		"spin": "", "gil": format.ReasonGIL, "import": format.ReasonImportLock, "loader": format.ReasonPipe,
 		"child": format.ReasonChild,
 	},
 }
