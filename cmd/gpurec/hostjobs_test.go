@@ -33,11 +33,16 @@ var hostAnswers = map[string]struct{ cause, rule string }{
 	"file":           {"waited for a file", "io-bound"},
 	"spin":           {"ran on the CPU", ""},
 	"cgroup":         {"was throttled by its CPU limit", "cpu-throttled"},
+	queuedKind:       {"waited for a CPU", "oversubscribed-cpu"},
 	"oversubscribed": {"waited for a CPU", "oversubscribed-cpu"},
 	"gc":             {"collected garbage", "gc-pause"},
 	"gil":            {"waited for the GIL", "gil-bound"},
 	"loader":         {"waited for the DataLoader", "dataloader-bound"},
 }
+
+// queuedKind is the kind of the time in run queues because of other programs. Its line is that of the fault, or of
+// what the thread did before.
+const queuedKind = "queued"
 
 // hostRules are the rules about the host's side.
 var hostRules = []string{"dataloader-bound", "gc-pause", "gil-bound", "cpu-throttled", "oversubscribed-cpu", "io-bound"}
@@ -241,9 +246,9 @@ func (s hostSpan) overlap(others []hostSpan) (ns int64) {
 
 // hostPart is a cause with its fault, and the idle time of the GPU in its holds.
 type hostPart struct {
-	cause string
-	fault simtest.HostFault
-	ns    int64
+	kind, cause string
+	fault       simtest.HostFault
+	ns          int64
 }
 
 // parts returns the true causes of idle time, the longest first, and the idle time.
@@ -256,7 +261,7 @@ func (r *hostRun) parts() (list []hostPart, idleNs int64) {
 	sum := func(f *simtest.HostFault, kind string) *hostPart {
 		key := fmt.Sprint(f.Number, kind)
 		if sums[key] == nil {
-			sums[key] = &hostPart{cause: hostAnswers[kind].cause, fault: *f}
+			sums[key] = &hostPart{kind: kind, cause: hostAnswers[kind].cause, fault: *f}
 		}
 		return sums[key]
 	}
@@ -266,7 +271,9 @@ func (r *hostRun) parts() (list []hostPart, idleNs int64) {
 				continue
 			}
 			ns := hostSpan{h.FromNs, h.ToNs}.overlap(idle)
-			sum(&f, h.Kind).ns += ns
+			queued := min(ns, h.QueuedNs)
+			sum(&f, queuedKind).ns += queued
+			sum(&f, h.Kind).ns += ns - queued
 			if f.Kind != "spin" && (h.Kind == "cgroup" || h.Kind == "oversubscribed") {
 				sum(&f, "spin").ns -= ns // a pause lies in a computation
 			}
@@ -282,7 +289,7 @@ func (r *hostRun) parts() (list []hostPart, idleNs int64) {
 // is reports whether a row of the table host has the cause and the line of a part.
 func (p *hostPart) is(row map[string]any) bool {
 	line, _ := row["line"].(string)
-	return row["cause"] == p.cause && p.isAt(line)
+	return row["cause"] == p.cause && (p.kind == queuedKind || p.isAt(line))
 }
 
 // isAt reports whether a call site is that of the fault. A data loader has lines of its own.
@@ -398,7 +405,7 @@ func (r *hostRun) checkRules() (wrong []string) {
 	needed, may := make(map[string]bool), make(map[string]bool)
 	for _, p := range parts {
 		for _, answer := range hostAnswers {
-			if answer.cause == p.cause && answer.rule != "" {
+			if answer.cause == p.cause && answer.rule != "" && p.ns > 0 {
 				may[answer.rule] = true
 				needed[answer.rule] = needed[answer.rule] || float64(p.ns) >= leastRuleShare*float64(length)
 			}

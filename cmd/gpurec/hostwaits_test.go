@@ -93,7 +93,7 @@ func startHostProgram(t *testing.T, v hostVariant, args ...string) *hostProgram 
 		program = append(program, "--normal-priority")
 	}
 	p.cmd = exec.Command(filepath.Join(dir, "devfiles"), append(program, args...)...)
-	p.cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir, "SIMCUDA_TIME=on", "SIMCUDA_CHANNELS=tear_ns=0",
+	p.cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir, "SIMCUDA_TIME=on", "SIMCUDA_CHANNELS=tear_ns=0,decoys=off",
 		"SIMCUDA_WORKS="+p.works, "SIMCUDA_STATE="+filepath.Join(folder, "state"))
 	p.cmd.Stderr = os.Stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -60,6 +60,7 @@ class Fault:
         if self.endless:
             program.truth.flush()
             print("stuck", threading.get_native_id(), flush=True)
+        self.queued_ns = truth.queued_ns()
         self.prepare()
         self.begin_ns = truth.now_ns()
 
@@ -69,7 +70,7 @@ class Fault:
         self.program.note(self.data)
 
     def write_holds(self, end_ns):
-        self.program.hold(self, self.kind, self.begin_ns, end_ns)
+        self.program.hold(self, self.kind, self.begin_ns, end_ns, truth.queued_ns() - self.queued_ns)
 
 
 class Sleep(Fault):
@@ -260,9 +261,11 @@ class Collect(Fault):
 
     def write_holds(self, end_ns):
         gc.disable()
+        # The time in run queues is known of the whole delay only.
+        share = (truth.queued_ns() - self.queued_ns) / max(1, end_ns - self.begin_ns)
         for begin, end in self.pauses:
             if end - begin >= self.LEAST_NS:
-                self.program.hold(self, self.kind, begin, end)
+                self.program.hold(self, self.kind, begin, end, int(share * (end - begin)))
         self.kept = None
 
 

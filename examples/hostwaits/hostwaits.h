@@ -26,7 +26,7 @@ struct fault {
 
 	/* The delay now. */
 	bool endless;
-	uint64_t length_ns, begin_ns, last_ns;
+	uint64_t length_ns, begin_ns, last_ns, queued_ns;
 	int step;
 
 	/* The thread or process that ends the delay. */
@@ -88,8 +88,11 @@ void truth_open(const char *path);
 void truth_program(const struct loop *l);
 void truth_fault(const struct fault *f, const char *function, int line);
 void truth_step(const struct loop *l, uint64_t from_ns);
-/* An interval in which the launching thread was held up by the kind. */
-void truth_hold(const struct fault *f, enum kind kind, uint64_t from_ns, uint64_t to_ns);
+/*
+ * An interval in which the launching thread was held up by the kind. Of this time it was queued_ns in run
+ * queues, because of other programs.
+ */
+void truth_hold(const struct fault *f, enum kind kind, uint64_t from_ns, uint64_t to_ns, uint64_t queued_ns);
 void truth_flush(void);
 
 #endif

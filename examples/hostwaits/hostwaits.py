@@ -80,8 +80,10 @@ class Program:
     def note(self, data):
         self.checksum = zlib.crc32(data, self.checksum) + self.step & 0xFFFFFFFF
 
-    def hold(self, fault, kind, from_ns, to_ns):
-        self.truth.write("hold", fault=fault.number, kind=kind, step=self.step, from_ns=from_ns, to_ns=to_ns)
+    def hold(self, fault, kind, from_ns, to_ns, queued_ns):
+        self.truth.write(
+            "hold", fault=fault.number, kind=kind, step=self.step, from_ns=from_ns, to_ns=to_ns, queued_ns=queued_ns
+        )
 
     def describe(self):
         self.truth.write(

@@ -176,6 +176,19 @@ static void begin_spinning(struct fault *f, bool first)
 
 /* ---- one delay ---- */
 
+/* Returns for how long the thread has waited in run queues; 0: unknown. */
+static uint64_t queued_ns(void)
+{
+	static int file = -1;
+	char text[128] = "";
+	unsigned long long running, queued = 0;
+	if (file < 0)
+		file = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+	if (file < 0 || pread(file, text, sizeof(text) - 1, 0) <= 0 || sscanf(text, "%llu %llu", &running, &queued) != 2)
+		return 0;
+	return queued;
+}
+
 void fault_start(struct loop *l, struct fault *f)
 {
 	f->step = -1;
@@ -214,6 +227,7 @@ void fault_begin(struct loop *l, struct fault *f, const char *function, int line
 		printf("stuck %d\n", (int)gettid());
 		fflush(stdout);
 	}
+	f->queued_ns = queued_ns();
 	f->begin_ns = f->last_ns = now_ns();
 	if (f->kind == MUTEX || f->kind == PIPE)
 		sem_post(&f->wanted);
@@ -234,7 +248,7 @@ bool fault_computes(struct loop *l, struct fault *f)
 	if (f->last_ns == f->begin_ns)
 		cpu_begin_ns = cpu_ns();
 	if (f->kind != SPIN && now - f->last_ns >= PAUSE_NS)
-		truth_hold(f, f->kind, f->last_ns, now);
+		truth_hold(f, f->kind, f->last_ns, now, 0);
 	f->last_ns = now;
 	if (f->endless)
 		return !atomic_load(&released);
@@ -245,9 +259,9 @@ void fault_end(struct loop *l, struct fault *f)
 {
 	uint64_t now = now_ns();
 	if (f->kind == CGROUP || f->kind == OVERSUBSCRIBED)
-		truth_hold(f, SPIN, f->begin_ns, now); /* the computation, with its pauses */
+		truth_hold(f, SPIN, f->begin_ns, now, 0); /* the computation, with its pauses */
 	else
-		truth_hold(f, f->kind, f->begin_ns, now);
+		truth_hold(f, f->kind, f->begin_ns, now, queued_ns() - f->queued_ns);
 	if (f->kind == OVERSUBSCRIBED)
 		atomic_store(&spinning->on, false);
 	if (f->kind == MUTEX || f->kind == PIPE)

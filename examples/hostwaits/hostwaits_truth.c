@@ -46,8 +46,8 @@ void truth_step(const struct loop *l, uint64_t from_ns)
 	WRITE("{\"event\":\"step\",\"step\":%d,\"from_ns\":%llu,\"to_ns\":%llu}\n", l->step, (number)from_ns, (number)now_ns());
 }
 
-void truth_hold(const struct fault *f, enum kind kind, uint64_t from_ns, uint64_t to_ns)
+void truth_hold(const struct fault *f, enum kind kind, uint64_t from_ns, uint64_t to_ns, uint64_t queued_ns)
 {
-	WRITE("{\"event\":\"hold\",\"fault\":%d,\"kind\":\"%s\",\"step\":%d,\"from_ns\":%llu,\"to_ns\":%llu}\n", f->number,
-	      kind_names[kind], f->step, (number)from_ns, (number)to_ns);
+	WRITE("{\"event\":\"hold\",\"fault\":%d,\"kind\":\"%s\",\"step\":%d,\"from_ns\":%llu,\"to_ns\":%llu,\"queued_ns\":%llu}\n",
+	      f->number, kind_names[kind], f->step, (number)from_ns, (number)to_ns, (number)queued_ns);
 }

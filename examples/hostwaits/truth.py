@@ -5,6 +5,15 @@ import time
 now_ns = time.monotonic_ns
 
 
+def queued_ns():
+    """Returns for how long the thread has waited in run queues; 0: unknown."""
+    try:
+        with open("/proc/thread-self/schedstat", "rb", buffering=0) as file:
+            return int(file.read(100).split()[1])
+    except (OSError, IndexError):
+        return 0
+
+
 class Truth:
     def __init__(self, path):
         self.file = open(path, "w") if path else None

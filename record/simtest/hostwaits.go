@@ -32,6 +32,8 @@ type HostSpan struct {
 	Step   int    `json:"step"`
 	FromNs int64  `json:"from_ns"`
 	ToNs   int64  `json:"to_ns"`
+	// QueuedNs is the part of an interval in which the thread waited in run queues, because of other programs.
+	QueuedNs int64 `json:"queued_ns"`
 }
 
 // HostTruth is the truth that a program of examples/hostwaits writes.
