@@ -84,19 +84,19 @@ var hostChecks = []hostCheck{
 // TestHostJobs records programs whose launching thread is held up with known causes, and compares the
 // analysis with their truth.
 //
-// GPUREC_SEEDS is the number of variants of each program, by default 1. With GPUREC_HOST_LOAD=1, other
-// programs use all processors.
+// GPUREC_SEEDS is the number of variants of each program. By default there is one variant of the most
+// important ones. With GPUREC_HOST_LOAD=1, other programs use all processors. GPUREC_HOST_KEEP is a folder
+// that gets the recordings and their truth.
 func TestHostJobs(t *testing.T) {
 	if out, _, _ := runGpurec(t, "record", "--help"); !strings.Contains(out, "--host") {
 		t.Skip("gpurec record has no flag --host")
 	}
-	seeds, _ := hostSeeds()
 	loaded := os.Getenv("GPUREC_HOST_LOAD") == "1"
 	if loaded {
 		startLoad(t)
 	}
 	right, of := make(map[string]int), make(map[string]int)
-	for _, v := range hostVariants(seeds) {
+	for _, v := range hostVariants() {
 		v.loaded = loaded
 		t.Run(v.String(), func(t *testing.T) {
 			run := recordHostJob(t, v)
@@ -147,8 +147,26 @@ func recordHostJob(t *testing.T, v hostVariant) *hostRun {
 		limitCPU(t, p.cmd.Process.Pid)
 	}
 	output := filepath.Join(t.TempDir(), "r.parquet")
-	recorder := exec.Command(gpurec, "record", "-p", strconv.Itoa(p.cmd.Process.Pid), "-o", output, "--host", "auto",
-		"--gpu-time", "auto", "--max-overhead", "off", "--stacks", "fp", "--nvml-interval", "0", "--segment-interval", "200ms")
+	recorder := exec.Command(
+		gpurec,
+		"record",
+		"-p",
+		strconv.Itoa(p.cmd.Process.Pid),
+		"-o",
+		output,
+		"--host",
+		"auto",
+		"--gpu-time",
+		"auto",
+		"--max-overhead",
+		"off",
+		"--stacks",
+		"fp",
+		"--nvml-interval",
+		"0",
+		"--segment-interval",
+		"200ms",
+	)
 	messages := new(messages)
 	recorder.Stdout, recorder.Stderr = messages, messages
 	must(t, recorder.Start())
@@ -161,8 +179,8 @@ func recordHostJob(t *testing.T, v hostVariant) *hostRun {
 	if err := recorder.Wait(); err != nil {
 		t.Fatalf("gpurec record: %v\n%s", err, messages)
 	}
-	if kept := os.Getenv("GPUREC_HOST_KEEP"); kept != "" {
-		keepHostFiles(t, filepath.Join(kept, strings.ReplaceAll(v.String(), "/", "-")), output, p)
+	if keepsHostFiles != "" {
+		keepHostFiles(t, filepath.Join(keepsHostFiles, strings.ReplaceAll(v.String(), "/", "-")), output, p)
 	}
 	rec, err := format.Open(output)
 	must(t, err)
@@ -171,6 +189,7 @@ func recordHostJob(t *testing.T, v hostVariant) *hostRun {
 	tl.AddSourceLines(new(symbolize.Finder))
 	run := &hostRun{t: t, variant: v, timeline: tl, offsetNs: rec.Meta.ClockOffsetNs}
 	run.truth, run.works = simtest.ReadHostTruth(t, p.truth), simtest.ReadWorkLedger(t, p.works)
+	checkHostTruth(t, v, run.truth)
 	return run
 }
 

@@ -12,7 +12,7 @@
  * byte, so that a recorder can find the progress words. It exits after another byte.
  *
  * With --hang one delay never ends. The program prints "stuck TID" before it. The next byte of stdin ends
- * the delay, and the program goes on.
+ * the delay, and the program continues.
  */
 #include "hostwaits.h"
 

@@ -164,7 +164,7 @@ static void start_spinners(struct loop *l, struct fault *f)
 			spin_while_on(f->cpu);
 }
 
-/* Lets the processes spin beside the launching thread, which then waits for its processor. */
+/* Lets the processes spin on the processor of the launching thread, which then waits for its processor. */
 static void begin_spinning(struct fault *f, bool first)
 {
 	if (first)

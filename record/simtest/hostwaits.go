@@ -20,7 +20,7 @@ type HostFault struct {
 	// Owner is the name of the thread or process that causes the delays, and OwnerTid its number; 0: unknown.
 	Owner    string `json:"owner"`
 	OwnerTid int    `json:"owner_tid"`
-	// Target is what is read: a path, or "pipe".
+	// Target is the path of the file, or "pipe".
 	Target string `json:"target"`
 }
 

@@ -1,1 +1,1 @@
-"""A stand-in for PyTorch: only the data loader, with PyTorch's names of files and functions."""
+"""A simulated PyTorch: only the data loader, with PyTorch's names of files and functions."""
