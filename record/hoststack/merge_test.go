@@ -70,7 +70,7 @@ func TestCUDACallAndSystemCall(t *testing.T) {
 	}
 	for function, want := range map[string]string{
 		"__x64_sys_futex": "futex", "__arm64_sys_poll": "poll", "__do_sys_pause": "pause", "ksys_read": "read",
-		"kernel_wait4": "wait4", "do_syscall_64": "",
+		"do_syscall_64": "",
 	} {
 		if got := findSystemCall([]format.Frame{{Func: "schedule"}, {Func: function}}); got != want {
 			t.Errorf("%s is the system call %q", function, got)

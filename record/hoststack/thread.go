@@ -110,15 +110,9 @@ func (l *Look) Count(status string) int {
 // systemCallPrefixes are prefixes of kernel functions that implement a system call.
 var systemCallPrefixes = []string{"__x64_sys_", "__ia32_sys_", "__arm64_sys_", "__do_sys_", "ksys_"}
 
-// systemCallFunctions are functions that compilers leave as the only ones of a system call.
-var systemCallFunctions = map[string]string{"kernel_wait4": "wait4", "kernel_waitid": "waitid"}
-
 // findSystemCall returns the system call on a kernel stack.
 func findSystemCall(kernel []format.Frame) string {
 	for i := len(kernel) - 1; i >= 0; i-- {
-		if name := systemCallFunctions[kernel[i].Func]; name != "" {
-			return name
-		}
 		for _, prefix := range systemCallPrefixes {
 			if name, ok := strings.CutPrefix(kernel[i].Func, prefix); ok {
 				return name
