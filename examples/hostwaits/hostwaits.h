@@ -22,11 +22,11 @@ struct fault {
 	int function;            /* index of the function of hostwaits_places.c */
 	int place;               /* where in a step: 0 to PLACES - 1 */
 	int percent;             /* share of steps with a delay */
-	uint64_t least_ns, most_ns; /* length of a delay; of SPIN, CGROUP and OVERSUBSCRIBED: the CPU time or part of it */
+	uint64_t least_ns, most_ns; /* length of a delay; of CGROUP and OVERSUBSCRIBED: without its pauses */
 
 	/* The delay now. */
 	bool endless;
-	uint64_t length_ns, begin_ns, last_ns, queued_ns;
+	uint64_t length_ns, begin_ns, last_ns, queued_ns, computed_ns;
 	int step;
 
 	/* The thread or process that ends the delay. */
@@ -73,7 +73,7 @@ void fault_start(struct loop *l, struct fault *f);
 void fault_begin(struct loop *l, struct fault *f, const char *function, int line);
 void fault_end(struct loop *l, struct fault *f);
 /* Returns false when a computing delay shall end. It notes pauses of the thread. */
-bool fault_computes(struct loop *l, struct fault *f);
+bool fault_computes(struct fault *f);
 /* Ends a delay without end. It is called by another thread. */
 void fault_release(struct fault *f);
 void fault_wait_for_child(struct fault *f);

@@ -228,31 +228,24 @@ void fault_begin(struct loop *l, struct fault *f, const char *function, int line
 		fflush(stdout);
 	}
 	f->queued_ns = queued_ns();
+	f->computed_ns = 0;
 	f->begin_ns = f->last_ns = now_ns();
 	if (f->kind == MUTEX || f->kind == PIPE)
 		sem_post(&f->wanted);
 }
 
-static uint64_t cpu_ns(void)
+bool fault_computes(struct fault *f)
 {
-	struct timespec t;
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-}
-
-bool fault_computes(struct loop *l, struct fault *f)
-{
-	static uint64_t cpu_begin_ns;
-	(void)l;
-	uint64_t now = now_ns();
-	if (f->last_ns == f->begin_ns)
-		cpu_begin_ns = cpu_ns();
-	if (f->kind != SPIN && now - f->last_ns >= PAUSE_NS)
+	uint64_t now = now_ns(), pause_ns = now - f->last_ns;
+	bool is_paused = f->kind != SPIN && pause_ns >= PAUSE_NS;
+	if (is_paused)
 		truth_hold(f, f->kind, f->last_ns, now, 0);
+	else
+		f->computed_ns += pause_ns;
 	f->last_ns = now;
 	if (f->endless)
 		return !atomic_load(&released);
-	return (f->kind == SPIN ? now - f->begin_ns : cpu_ns() - cpu_begin_ns) < f->length_ns;
+	return f->computed_ns < f->length_ns;
 }
 
 void fault_end(struct loop *l, struct fault *f)

@@ -42,7 +42,7 @@ enum { TURNS = 20000, PAGE = 4096 };
 			do                                                                                \
 				for (volatile int i = 0; i < TURNS; i++)                                  \
 					;                                                                 \
-			while (fault_computes(l, f));                                                     \
+			while (fault_computes(f));                                                     \
 		}                                                                                         \
 		l->checksum = l->checksum * 31 + (unsigned char)page[0];                                  \
 		fault_end(l, f);                                                                          \
