@@ -35,8 +35,8 @@ class Fault:
 
     def __init__(self, number, random):
         self.number, self.random = number, random
-        self.place, self.percent = random.randrange(3), random.randint(50, 90)
-        self.least = random.randint(12, 20) / 1000
+        self.place, self.percent = random.randrange(3), random.randint(60, 90)
+        self.least = random.randint(15, 20) / 1000
         self.most = self.least + random.randint(0, 20) / 1000
         self.owner, self.owner_tid, self.target = "", 0, ""
         self.endless, self.data = False, b""

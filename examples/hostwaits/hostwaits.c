@@ -98,12 +98,12 @@ static void draw_fault(struct loop *l, struct fault *f)
 		f->function = draw(l, 0, place_count() - 1);
 	while (f->number == 1 && f->function == l->faults[0].function);
 	f->place = draw(l, 0, PLACES - 1);
-	f->percent = draw(l, 50, 90);
-	f->least_ns = (uint64_t)draw(l, 12, 20) * MS;
+	f->percent = draw(l, 60, 90);
+	f->least_ns = (uint64_t)draw(l, 15, 20) * MS;
 	f->most_ns = f->least_ns + (uint64_t)draw(l, 0, 20) * MS;
 	if (f->kind == CGROUP || f->kind == OVERSUBSCRIBED) { /* CPU time: pauses make the delay longer */
-		f->least_ns = (uint64_t)draw(l, 6, 10) * MS;
-		f->most_ns = f->least_ns + (uint64_t)draw(l, 0, 6) * MS;
+		f->least_ns = (uint64_t)draw(l, 3, 5) * MS;
+		f->most_ns = f->least_ns + (uint64_t)draw(l, 0, 3) * MS;
 	}
 }
 
@@ -115,7 +115,7 @@ static void draw_program(struct loop *l)
 	for (int i = 0; i < l->fault_count; i++)
 		draw_fault(l, &l->faults[i]);
 	if (!l->steps)
-		l->steps = draw(l, 50, 70);
+		l->steps = draw(l, 90, 110);
 	l->stuck_step = draw(l, 5, l->steps / 2);
 }
 
