@@ -387,8 +387,12 @@ func (r *hostRun) checkExplained() (wrong []string) {
 }
 
 // checkWrong checks how much idle time has a cause that is not true. Idle time outside of holds is that of
-// launches, so it may have any cause of a thread that runs.
+// launches, so it may have any cause of a thread that runs. A program without a fault has no other; checkRules
+// checks that no rule names one.
 func (r *hostRun) checkWrong() (wrong []string) {
+	if len(r.truth.Faults) == 0 {
+		return nil
+	}
 	parts, idleNs := r.parts()
 	holds := int64(0)
 	for _, p := range parts {
