@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TURNS = 20000, PAGE = 4096 };
+enum { TURNS = 100000, PAGE = 4096 };
 
 /* Counts calls that a signal interrupted before the end of the delay. */
 #define NOTE_INTERRUPTION(l, failed)                                                  \
