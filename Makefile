@@ -11,7 +11,7 @@ CXX ?= c++
 # The Go workspace replaces the unwinder module by a patched copy, see record/unwind/patches/README.md.
 export GOWORK := $(CURDIR)/$(BUILD)/go.work
 
-.PHONY: help workspace build simcuda simtorch demo test race verdicts first-call gpu-jobs test-gpu man soak faults kernels kernels-arm64 generate page check bench fuzz clean
+.PHONY: help workspace build simcuda simtorch demo test race verdicts first-call gpu-jobs host-jobs test-gpu man soak faults kernels kernels-arm64 generate page check bench fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -46,6 +46,9 @@ first-call: workspace simtorch ## record programs from their first call RUNS (20
 
 gpu-jobs: workspace simtorch ## record SEEDS (20) programs of each kind with known causes of idle GPU time (needs root)
 	GPUREC_SEEDS=$(or $(SEEDS),20) GPUREC_MUST_RUN=1 $(GO) test ./record -count=1 -v -timeout 0 -run '^TestGPUJobs$$'
+
+host-jobs: workspace simtorch ## record SEEDS (10) programs of each kind that wait on the host, LOAD=1 on busy processors (needs root)
+	GPUREC_SEEDS=$(or $(SEEDS),10) GPUREC_HOST_LOAD=$(LOAD) GPUREC_MUST_RUN=1 $(GO) test ./cmd/gpurec -count=1 -v -timeout 0 -run '^TestHost(Jobs|Hangs)$$'
 
 test-gpu: build ## compare recordings with the known calls of programs on a real GPU
 	@bash scripts/test-gpu.sh

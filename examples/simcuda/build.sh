@@ -63,6 +63,9 @@ build verdicts "../verdicts/verdicts.h $api" \
 build devfiles device_file.h devfiles.c $program
 build works "works.h $api" "works.c works_phases.c" $program $rpath
 build jobs "jobs.h $api" "jobs.c jobs_step.c jobs_scenarios.c jobs_truth.c" $program $rpath
+build hostwaits "../hostwaits/hostwaits.h $api" \
+	"../hostwaits/hostwaits.c ../hostwaits/hostwaits_places.c ../hostwaits/hostwaits_faults.c ../hostwaits/hostwaits_slowfile.c
+	../hostwaits/hostwaits_truth.c" $program $rpath -I. -I../hostwaits
 build storm "storm.h $api" "storm.c storm_calls.c storm_sequences.c" $program $rpath
 build torchrun "$api" torchrun.c $program $rpath
 build watched "$api" watched.c $program $rpath

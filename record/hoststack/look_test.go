@@ -151,6 +151,12 @@ var waitsTruth = map[string]struct {
 		[]string{"wait_behind_alloca", "allocator"},
 	},
 	"vfork": {"vfork", snapshot.StateUninterruptible, format.ReasonChild, []string{"wait_for_vfork", "forker"}},
+	"vforkalloca": {
+		"vfork",
+		snapshot.StateUninterruptible,
+		format.ReasonChild,
+		[]string{"vfork_behind_alloca", "allocating_forker"},
+	},
 	"spin":  {"", snapshot.StateRunning, "", []string{"spin", "spinner"}},
 }
 

@@ -115,6 +115,20 @@ NOINLINE static void wait_for_vfork(void)
 	NO_TAIL_CALL();
 }
 
+/* Its frame is found by the frame pointer, which vfork keeps. */
+NOINLINE static void vfork_behind_alloca(long size)
+{
+	volatile char *space = alloca(1000 + (size & 15));
+
+	space[0] = 0;
+	if (vfork() == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		leaf_sleep();
+		_exit(0);
+	}
+	space[1] = space[0];
+}
+
 NOINLINE static void spin(void)
 {
 	for (volatile long i = 0;; i++)
@@ -133,12 +147,13 @@ THREAD(signaled, "signal", wait_in_handler())
 THREAD(big, "bigframe", wait_in_big_frame())
 THREAD(allocator, "alloca", wait_behind_alloca((long)argument))
 THREAD(forker, "vfork", wait_for_vfork())
+THREAD(allocating_forker, "vforkalloca", vfork_behind_alloca((long)argument))
 THREAD(spinner, "spin", spin())
 
 int main(int argc, char **argv)
 {
 	void *(*all[])(void *) = {sleeper, locker, conditioner, reader, poller, epoller, poster,
-				  sorter, signaled, big, allocator, forker, spinner};
+				  sorter, signaled, big, allocator, forker, allocating_forker, spinner};
 	int many = argc > 1 ? atoi(argv[1]) : 0;
 	pthread_attr_t small;
 	pthread_t thread;

@@ -151,8 +151,7 @@ func (w *walk) apply(rule sdtypes.UnwindInfo) (end bool, err error) {
 		saved += uint64(int64(rule.AuxParam))
 	}
 	if rule.Flags&support.UnwindFlagRegisterRA != 0 { // vfork keeps its return address in a register
-		w.reg[support.UnwindRegPc], w.reg[support.UnwindRegFp], w.reg[support.UnwindRegSp] = saved, 0, cfa
-		w.exact = false
+		w.reg[support.UnwindRegPc], w.reg[support.UnwindRegSp], w.exact = saved, cfa, false
 		return saved == 0, nil
 	}
 	switch {

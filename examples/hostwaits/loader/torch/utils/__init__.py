@@ -1,0 +1,1 @@
+"""Data loading, with the names of PyTorch."""

@@ -1,0 +1,1 @@
+"""The workers of a data loader, with the names of PyTorch."""
