@@ -23,7 +23,7 @@ var (
 	runtimeLibraryNames = regexp.MustCompile(
 		`^(libcuda|libnvidia|libnvrtc|libnvJitLink|libcublas|libcudnn|libcufft|libcurand|libcusolver|libcusparse|libcutensor|libnccl` +
 			`|libc10|libtorch|libtriton|libpython|ld-linux|_ctypes|libffi|libgomp|libomp|libiomp|cuda_utils|__triton_launcher)[-.\w]*\.so` +
-			`|^(libc|libstdc\+\+|libc\+\+|libgcc_s|libpthread)(-[\d.]+)?\.so|^python[23]?[\d.]*[a-z]?$`,
+			`|^(libc|libstdc\+\+|libc\+\+|libgcc_s|libpthread)(-[\d.]+)?\.so|^\[vdso\]$|^python[23]?[\d.]*[a-z]?$`,
 	)
 	// frameworkPaths matches paths of Python frameworks and of the Python code that they generate.
 	// Machine code under these paths counts as a runtime library.
