@@ -73,7 +73,7 @@ func (s *Session) Finish() (Result, error) {
 // lastRows returns the exits of processes, and the statistics of inferred stacks.
 func (s *Session) lastRows() []format.Row {
 	now := s.clock.NowNs()
-	return slices.Concat(s.inferenceNotes(now), s.threadStateNotes(now), s.targets.LastRows(now))
+	return slices.Concat(s.inferenceNotes(now), s.threadStateNotes(now), s.hostNotes(now), s.targets.LastRows(now))
 }
 
 // Finished reports whether the file is complete. Safe for concurrent use.
@@ -93,10 +93,8 @@ func (s *Session) Close() error {
 		s.threadStates.Close()
 		s.threadStates = nil
 	}
-	if s.host != nil {
-		s.host.Close()
-		s.host = nil
-	}
+	s.host.close()
+	s.host = hostRecorders{}
 	if s.progress != nil {
 		_ = s.progress.Close() // only unmaps memory
 		s.progress = nil

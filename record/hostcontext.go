@@ -7,16 +7,28 @@ import (
 
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/hostcontext"
+	"github.com/gpurec/gpurec/record/hostmetric"
+	"github.com/gpurec/gpurec/record/interpreter"
 )
 
-// startHostContext starts to record what threads do outside of CUDA. If it cannot, the recording has no
-// such rows, and its note says why.
+// hostRecorders record what threads do outside of CUDA. Without --host, all are nil.
+type hostRecorders struct {
+	waits       *hostcontext.Recorder // nil also if the kernel does not allow it
+	interpreter *interpreter.Recorder
+	metrics     *hostmetric.Recorder
+	missing     []string // why waits is nil
+}
+
+// startHostContext starts the recorders of class host. What cannot be recorded is named in the note host.
 func (s *Session) startHostContext() {
-	if s.opt.Host == hostcontext.ModeOff {
+	mode := s.opt.Host
+	if mode == hostcontext.ModeOff {
 		return
 	}
-	recorder, err := hostcontext.New(hostcontext.Options{
-		Mode:      s.opt.Host,
+	h := &s.host
+	var err error
+	h.waits, err = hostcontext.New(hostcontext.Options{
+		Mode:      mode,
 		Sink:      s.pipeline.writer,
 		Clock:     s.clock,
 		Threads:   s.probes.ListThreadIDs,
@@ -26,10 +38,43 @@ func (s *Session) startHostContext() {
 	if err != nil {
 		text := fmt.Sprintf("waits and samples of threads are not recorded: %v", err)
 		s.warn(text)
-		s.pipeline.writer.Send([]format.Row{hostcontext.NoteRow(
-			&format.HostFact{Mode: s.opt.Host.String(), Missing: []string{text}}, s.clock.NowNs())})
-		return
+		h.missing = append(h.missing, text)
+	} else {
+		s.helpers.Go(func() { h.waits.Run(s.stop) })
 	}
-	s.host = recorder
-	s.helpers.Go(func() { recorder.Run(s.stop) })
+	h.interpreter = interpreter.New(interpreter.Options{
+		Sink: s.pipeline.writer, Clock: s.clock, IsFull: mode == hostcontext.ModeFull, Processes: s.startTimes,
+		Threads: s.probes.ListThreadIDs,
+	})
+	s.helpers.Go(func() { h.interpreter.Run(s.stop) })
+	h.metrics = hostmetric.New(hostmetric.Options{
+		Sink: s.pipeline.writer, Clock: s.clock, Processes: s.startTimes,
+	})
+	s.helpers.Go(func() { h.metrics.Run(s.stop) })
+	s.pipeline.writer.Send(s.hostNotes(s.clock.NowNs()))
+}
+
+// hostNotes returns the note on class host: nil without --host.
+func (s *Session) hostNotes(now int64) []format.Row {
+	h := &s.host
+	if h.interpreter == nil {
+		return nil
+	}
+	fact := format.HostFact{Mode: s.opt.Host.String()}
+	if h.waits != nil {
+		fact = h.waits.Fact()
+	}
+	fact.Missing = append(fact.Missing, h.missing...)
+	fact.Missing = append(fact.Missing, h.interpreter.Missing()...)
+	fact.Missing = append(fact.Missing, h.metrics.Missing()...)
+	fact.InterpreterHz, _ = h.interpreter.Hz()
+	fact.CPUNs += (h.interpreter.Cost() + h.metrics.Cost()).Nanoseconds()
+	return []format.Row{hostcontext.NoteRow(&fact, now)}
+}
+
+// close stops the BPF programs of the recorders.
+func (h *hostRecorders) close() {
+	if h.waits != nil {
+		h.waits.Close()
+	}
 }

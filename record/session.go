@@ -12,7 +12,6 @@ import (
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/clock"
 	"github.com/gpurec/gpurec/record/host"
-	"github.com/gpurec/gpurec/record/hostcontext"
 	"github.com/gpurec/gpurec/record/overhead"
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/probe"
@@ -41,8 +40,8 @@ type Session struct {
 	sampler   sampling.Sampler
 	machine   gpuMonitor
 	holds     holds
-	progress  *progress.Recorder    // nil: GPU times are not recorded
-	host      *hostcontext.Recorder // nil: it records no rows of class host
+	progress  *progress.Recorder // nil: GPU times are not recorded
+	host      hostRecorders
 	// threadStates looks at all threads of silent processes; nil: it does not.
 	threadStates *threadstate.Recorder
 	output       string

@@ -86,7 +86,6 @@ func (r *Recorder) Run(stop <-chan struct{}) {
 	meter := startMeter()
 	var helpers sync.WaitGroup
 	helpers.Go(func() { r.runLooks(stop) })
-	r.sendNote()
 	nextMetrics := clock.ReadNs(unix.CLOCK_MONOTONIC)
 	for {
 		r.threads.follow(r.opt.Threads())
@@ -111,7 +110,6 @@ func (r *Recorder) Run(stop <-chan struct{}) {
 	r.limitWaits()
 	r.addCost(meter.take())
 	meter.end()
-	r.sendNote()
 }
 
 // readWaits sends the waits of the last read, and reads those that have ended since.
@@ -244,8 +242,8 @@ func (r *Recorder) Cost() Cost {
 	return r.cost
 }
 
-// sendNote sends the note on how class host is recorded.
-func (r *Recorder) sendNote() {
+// Fact describes what was recorded so far. Safe for concurrent use before Close.
+func (r *Recorder) Fact() format.HostFact {
 	r.mu.Lock()
 	fact := format.HostFact{
 		Mode: r.opt.Mode.String(), SampleHz: r.opt.Mode.hz(), MinWaitNs: int64(minWait),
@@ -256,7 +254,7 @@ func (r *Recorder) sendNote() {
 		fact.Switches, fact.TargetSwitches = c.Switches, c.TargetSwitches
 		fact.SwitchNs, fact.TargetSwitchNs = c.SwitchNs, c.TargetSwitchNs
 	}
-	r.opt.Sink.Send([]format.Row{NoteRow(&fact, r.opt.Clock.NowNs())})
+	return fact
 }
 
 // NoteRow returns the row of the note on class host.

@@ -157,7 +157,7 @@ var waitsTruth = map[string]struct {
 		format.ReasonChild,
 		[]string{"vfork_behind_alloca", "allocating_forker"},
 	},
-	"spin":  {"", snapshot.StateRunning, "", []string{"spin", "spinner"}},
+	"spin": {"", snapshot.StateRunning, "", []string{"spin", "spinner"}},
 }
 
 // ownFunctions returns the functions of the test program on a stack, without leaf_sleep.

@@ -140,8 +140,16 @@ func (r *groupReader) add(i int) {
 			IsInferred: r.status.At(i) == format.StackInferred,
 		})
 	case format.KindCPUSample:
-		r.rows.Samples = append(r.rows.Samples,
-			CPUSample{AtNs: at, ForNs: min(max(0, r.dur[i]), maxSampleNs), Thread: thread, CPU: r.cpu[i], Stack: r.stack[i]})
+		r.rows.Samples = append(
+			r.rows.Samples,
+			CPUSample{
+				AtNs:   at,
+				ForNs:  min(max(0, r.dur[i]), maxSampleNs),
+				Thread: thread,
+				CPU:    r.cpu[i],
+				Stack:  r.stack[i],
+			},
+		)
 	case format.KindGC:
 		r.rows.Pauses = append(r.rows.Pauses, Pause{
 			FromNs: at, ToNs: end, UncertainNs: wholeNs(r.value[i], end-at), Thread: thread, Stack: r.stack[i],
