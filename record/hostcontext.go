@@ -26,6 +26,11 @@ func (s *Session) startHostContext() {
 		return
 	}
 	h := &s.host
+	h.interpreter = interpreter.New(interpreter.Options{
+		Sink: s.pipeline.writer, Clock: s.clock, IsFull: mode == hostcontext.ModeFull, Processes: s.startTimes,
+		Threads: s.probes.ListThreadIDs,
+	})
+	s.helpers.Go(func() { h.interpreter.Run(s.stop) })
 	var err error
 	h.waits, err = hostcontext.New(hostcontext.Options{
 		Mode:      mode,
@@ -33,6 +38,7 @@ func (s *Session) startHostContext() {
 		Clock:     s.clock,
 		Threads:   s.probes.ListThreadIDs,
 		Processes: s.startTimes,
+		IsGIL:     h.interpreter.IsGIL,
 		Warn:      s.warn,
 	})
 	if err != nil {
@@ -42,11 +48,6 @@ func (s *Session) startHostContext() {
 	} else {
 		s.helpers.Go(func() { h.waits.Run(s.stop) })
 	}
-	h.interpreter = interpreter.New(interpreter.Options{
-		Sink: s.pipeline.writer, Clock: s.clock, IsFull: mode == hostcontext.ModeFull, Processes: s.startTimes,
-		Threads: s.probes.ListThreadIDs,
-	})
-	s.helpers.Go(func() { h.interpreter.Run(s.stop) })
 	h.metrics = hostmetric.New(hostmetric.Options{
 		Sink: s.pipeline.writer, Clock: s.clock, Processes: s.startTimes,
 	})

@@ -161,8 +161,10 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 }
 
 // recorderMemoryLimitBytes is the recorder's Go memory limit. The garbage collector runs more often
-// near the limit, so that the recorder takes little memory from the recorded processes.
-const recorderMemoryLimitBytes = 160 << 20
+// near the limit, so that the recorder takes little memory from the recorded processes. Stacks of threads
+// need the unwind tables of all libraries, 60 to 100 MiB for PyTorch, at the end of a recording, and with --host
+// all the time. With less than the recorder needs, the collector would run without a pause.
+const recorderMemoryLimitBytes, hostMemoryLimitBytes = 256 << 20, 384 << 20
 
 // recorderProcessors is the largest number of processors that run the recorder's Go code. On a large
 // machine, the garbage collector would otherwise use all idle ones.
@@ -177,9 +179,13 @@ func limitProcessors() {
 }
 
 // setGoMemoryLimit sets the Go memory limit, unless the environment variable GOMEMLIMIT sets one.
-func setGoMemoryLimit() {
+func setGoMemoryLimit(host hostcontext.Mode) {
+	limit := int64(recorderMemoryLimitBytes)
+	if host != hostcontext.ModeOff {
+		limit = hostMemoryLimitBytes
+	}
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(recorderMemoryLimitBytes)
+		debug.SetMemoryLimit(limit)
 	}
 }
 
@@ -212,7 +218,7 @@ func (f *recordFlags) recordProcesses(ctx context.Context, args []string) error 
 		}
 		f.opt.Command = command
 	}
-	setGoMemoryLimit()
+	setGoMemoryLimit(f.opt.Host)
 	limitProcessors()
 	slow := time.AfterFunc(time.Second, f.announceSlowStart)
 	session, err := record.Start(f.opt)

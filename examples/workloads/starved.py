@@ -33,13 +33,18 @@ def tokenize(text):
 
 
 class Texts(torch.utils.data.Dataset):
-    """Samples whose tokens are computed when they are needed."""
+    """Samples whose tokens are computed when they are needed, some times over."""
+
+    def __init__(self, times):
+        self.times = times
 
     def __len__(self):
         return 1 << 30
 
     def __getitem__(self, i):
-        return tokenize(f"sample {i} " * 100)
+        for _ in range(self.times):
+            tokens = tokenize(f"sample {i} " * 100)
+        return tokens
 
 
 class Node:
@@ -116,7 +121,7 @@ def main():
     optimizer = torch.optim.AdamW([*model.parameters(), *embed.parameters()], lr=1e-4)
     resident = torch.randint(0, 1000, (64, 256), device="cuda")
     workers = 2 if options.fault == "workers" else 0
-    batches = iter(torch.utils.data.DataLoader(Texts(), batch_size=64, num_workers=workers))
+    batches = iter(torch.utils.data.DataLoader(Texts(10 if workers else 1), batch_size=64, num_workers=workers))
     if options.fault == "gil":
         threading.Thread(target=hog, name="hog", daemon=True).start()
     log, kept = Log(), []

@@ -22,8 +22,6 @@ type Sink interface {
 	SendHost(rows []format.Row)
 	// CountLostHost counts rows of class host that were not sent.
 	CountLostHost(n int64)
-	// Send takes over rows of other classes. It may block.
-	Send(rows []format.Row)
 }
 
 // Options are the parts of a recording that a Recorder uses.
@@ -36,6 +34,8 @@ type Options struct {
 	Threads func() []uint64
 	// Processes returns the start times of the recorded processes, by pid.
 	Processes func() map[int]int64
+	// IsGIL reports whether an address of a process is in the GIL of its interpreter. nil: unknown.
+	IsGIL func(pid int, addr uint64) bool
 	// Warn receives a sentence about data that will be missing for the whole recording. It may be nil.
 	Warn func(text string)
 }
@@ -134,6 +134,9 @@ func (r *Recorder) waitRow(w *switches.Wait) format.Row {
 		Value: float64(w.DelayNs),
 	}
 	fact := explainWait(w)
+	if r.isGILWait(w) {
+		fact.Reason = format.ReasonGIL
+	}
 	if t := r.threads.get(int(w.Tid)); t != nil {
 		t.stacks.setStack(&row, w, fact)
 		if len(row.Frames) == 0 && w.State != 0 {
@@ -143,6 +146,12 @@ func (r *Recorder) waitRow(w *switches.Wait) format.Row {
 		setMessage(&row, fact)
 	}
 	return row
+}
+
+// isGILWait reports whether a thread waited for a futex in the GIL.
+func (r *Recorder) isGILWait(w *switches.Wait) bool {
+	return r.opt.IsGIL != nil && w.State != 0 && systemCalls[w.Call].name == "futex" &&
+		r.opt.IsGIL(int(w.Tgid), w.Arguments[0])
 }
 
 // setMessage sets the message of a row to the facts of a wait.

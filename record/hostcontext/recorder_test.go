@@ -29,7 +29,7 @@ import (
 type rows struct {
 	mu   sync.Mutex
 	host []format.Row
-	note []format.Row
+	fact format.HostFact // at the end
 	lost int64
 }
 
@@ -37,12 +37,6 @@ func (r *rows) SendHost(rows []format.Row) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.host = append(r.host, rows...)
-}
-
-func (r *rows) Send(rows []format.Row) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.note = append(r.note, rows...)
 }
 
 func (r *rows) CountLostHost(n int64) {
@@ -68,16 +62,6 @@ func (r *rows) lastMetrics(tid int) map[string]float64 {
 		last[row.Name] = row.Value
 	}
 	return last
-}
-
-// fact returns the last note.
-func (r *rows) fact(t *testing.T) format.HostFact {
-	t.Helper()
-	var fact format.HostFact
-	if err := json.Unmarshal([]byte(r.note[len(r.note)-1].Message), &fact); err != nil {
-		t.Fatal(err)
-	}
-	return fact
 }
 
 // program is hostwaits in one of its modes.
@@ -212,6 +196,7 @@ func recordWhile(t *testing.T, mode Mode, p *program, do func()) *rows {
 	case <-time.After(20 * time.Second):
 		t.Fatal("Run does not end")
 	}
+	sink.fact = r.Fact()
 	return sink
 }
 
@@ -448,7 +433,7 @@ func TestOpenWait(t *testing.T) {
 		waits[0].Name != format.StateSleeping || !hasFunction(waits[0].Frames, "worker") {
 		t.Fatalf("rows %+v", waits)
 	}
-	if fact := got.fact(t); fact.Mode != "auto" || fact.MinWaitNs != 1_000_000 || fact.Switches == 0 {
+	if fact := got.fact; fact.Mode != "auto" || fact.MinWaitNs != 1_000_000 || fact.Switches == 0 {
 		t.Errorf("note %+v", fact)
 	}
 }

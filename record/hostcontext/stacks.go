@@ -88,7 +88,11 @@ func (c *stackCache) setStack(row *format.Row, w *switches.Wait, fact format.Wai
 	case s == nil:
 	case isOwn && w.State != 0 && s.fact.Reason != format.ReasonRunQueue: // else it saw the end of the wait
 		row.Frames, row.StackStatus = s.frames, s.status
-		fact = s.fact
+		own := s.fact
+		if fact.Reason == format.ReasonGIL {
+			own.Reason = format.ReasonGIL // by the address of its own futex
+		}
+		fact = own
 	case isOwn:
 		row.Frames, row.StackStatus = s.frames, s.status
 		fact.CUDACall = s.fact.CUDACall
@@ -101,7 +105,7 @@ func (c *stackCache) setStack(row *format.Row, w *switches.Wait, fact format.Wai
 
 // inferFact returns the facts of a wait in the place of another one. Who holds a lock may differ.
 func inferFact(fact, other format.WaitFact) format.WaitFact {
-	if other.Reason != "" {
+	if other.Reason != "" && fact.Reason != format.ReasonGIL {
 		fact.Reason = other.Reason
 	}
 	fact.CUDACall, fact.Target = other.CUDACall, other.Target

@@ -198,6 +198,10 @@ func (r *reader) readOnce() {
 		return
 	}
 	r.failures = 0
+	if !r.hasLast || now.gil.Start != r.last.gil.Start {
+		gil := now.gil
+		r.recorder.gils.Store(r.pid, &gil)
+	}
 	holder := int32(0)
 	if now.locked {
 		holder = r.tids.host(now.holder.NativeID)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/clock"
+	"github.com/gpurec/gpurec/record/hoststack/cpython"
 	"github.com/gpurec/gpurec/record/process"
 	"github.com/gpurec/gpurec/record/rows"
 )
@@ -55,6 +56,8 @@ type Recorder struct {
 	pace     *pace
 	readers  map[int]*reader // owned by the goroutine of Run
 	counters *rows.Counters  // owned by the goroutine of Run
+
+	gils sync.Map // *cpython.GIL by pid; those of ended processes stay
 
 	mu      sync.Mutex
 	missing []string
@@ -223,6 +226,13 @@ func (r *Recorder) miss(why string) {
 	if len(r.missing) < maxMissing && !slices.Contains(r.missing, why) {
 		r.missing = append(r.missing, why)
 	}
+}
+
+// IsGIL reports whether an address of a process is in the GIL of its main interpreter. It is safe for concurrent
+// use.
+func (r *Recorder) IsGIL(pid int, addr uint64) bool {
+	gil, ok := r.gils.Load(pid)
+	return ok && gil.(*cpython.GIL).Contains(addr)
 }
 
 // Missing names what was not recorded, and why. It is safe for concurrent use.

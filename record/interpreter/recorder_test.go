@@ -24,7 +24,7 @@ import (
 	"github.com/gpurec/gpurec/symbolize/elftest"
 )
 
-// interpreters returns the CPythons 3.11 to 3.13 of this machine.
+// interpreters returns the oldest and the newest CPython of 3.11 to 3.13 on this machine, with GPUREC_SEEDS all.
 func interpreters(t testing.TB) []string {
 	found, _ := filepath.Glob("../../build/python/*/bin/python3") // a fixed pattern
 	if home, err := os.UserHomeDir(); err == nil {
@@ -35,16 +35,25 @@ func interpreters(t testing.TB) []string {
 		found = append(found, system)
 	}
 	var supported []string
+	var minors []int
 	for _, path := range found {
 		text, err := exec.Command(path, "-c", "import ctypes, sys; print(sys.version_info[1])").Output()
 		if minor, _ := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && minor >= 11 && minor <= 13 {
-			supported = append(supported, path)
+			supported, minors = append(supported, path), append(minors, minor)
 		}
 	}
 	if len(supported) == 0 {
 		elftest.Skip(t, "no CPython 3.11 to 3.13 is installed")
 	}
-	return supported
+	if os.Getenv("GPUREC_SEEDS") != "" {
+		return supported
+	}
+	oldest, newest := slices.Min(minors), slices.Max(minors)
+	chosen := supported[slices.Index(minors, oldest):][:1:1]
+	if newest > oldest {
+		chosen = append(chosen, supported[slices.Index(minors, newest)])
+	}
+	return chosen
 }
 
 // interpreterName returns the folder of an interpreter, which names its version.
