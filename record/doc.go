@@ -35,6 +35,13 @@
 //	                                of one process           it would block)
 //	thread states startHelpers      a hoststack.Looker       host rows (dropped and counted if it
 //	                                                         would block)
+//	host context  startHostContext  context switches and     host rows (dropped and counted if it
+//	                                watched threads          would block)
+//	looks         hostcontext       a hoststack.Looker       nothing: stacks are kept for host context
+//	interpreters  startHostContext  the readers below        host rows (dropped and counted)
+//	GIL and GC    interpreter       the interpreter of one   nothing
+//	                                process
+//	host metrics  startHostContext  cgroups, pressure        host rows (dropped and counted)
 //	threads       startHelpers      exited threads' state    open calls (may block)
 //	GPUs          watchMachine      NVML: one more per GPU   rows (dropped if it would block)
 //	Xids          watchMachine      feeds; NVML's events     rows (dropped if it would block)

@@ -57,6 +57,8 @@ var mayImport = map[string][]string{
 		"record/target",
 		"record/threadstate",
 		"record/hostcontext",
+		"record/hostmetric",
+		"record/interpreter",
 		"record/hold",
 		"record/xid",
 		"record/nvml",
