@@ -22,7 +22,8 @@ var Columns = []report.Column{
 		Key:   "certain_ns",
 		Title: "CERTAIN",
 		Unit:  report.UnitNs,
-		About: "the part of TOTAL that is measured: waits with a stack of their own, and the certain part of the gap. " +
+		About: "the part of TOTAL that is measured: waits with a stack of their own, and the certain part of the " +
+			"gap. " +
 			"Lines of CPU time come from samples, so they are estimated",
 	},
 	{Key: "gaps", Title: "GAPS", Unit: report.UnitCount, About: "number of gaps with the cause"},

@@ -136,7 +136,8 @@ var hostColumns = []report.Column{
 		Key:   "cause",
 		Title: "THE HOST",
 		Unit:  report.UnitText,
-		About: "what the thread with the most calls of the steps did. Unknown: waits that are too short for a row, or " +
+		About: "what the thread with the most calls of the steps did. Unknown: waits that are too short for a " +
+			"row, or " +
 			"lost rows",
 	},
 	{

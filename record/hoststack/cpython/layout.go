@@ -131,7 +131,8 @@ func readLayout(m Memory, runtime uint64, v version) (layout, error) {
 		asciiBytes: 40, bytesData: 32,
 	}
 	for _, offset := range []uint64{
-		l.interpreters, l.gil, l.gc, l.nextInterpreter, l.threads, l.nextThread, l.interpreter, l.threadID, l.nativeID, l.frame,
+		l.interpreters, l.gil, l.gc, l.nextInterpreter, l.threads, l.nextThread, l.interpreter,
+		l.threadID, l.nativeID, l.frame,
 		l.filename, l.qualname, l.lineTable, l.firstLine, l.code,
 	} {
 		if offset >= maxOffset {
