@@ -38,7 +38,7 @@ var hangReasons = map[string]map[string]string{
 }
 
 // quickHangs are the faults of a plain test run.
-var quickHangs = []string{"mutex", "vfork", "gil", "import", "loader"}
+var quickHangs = []string{"mutex", "vfork", "import", "loader"}
 
 // lookLimit is the time for a look at a process that hangs, with the start of gpurec.
 const lookLimit = 3 * time.Second

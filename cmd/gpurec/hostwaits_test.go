@@ -137,18 +137,15 @@ func (p *hostProgram) step() {
 
 // hostKinds are the faults by language. Two faults are separated by a comma.
 var hostKinds = map[string][]string{
-	"c": {
-		"none", "mutex", "pipe", "file", "cgroup", "oversubscribed", "spin,mutex",
-	},
-	"python": {
-		"none", "sleep", "file", "spin", "gc", "gil", "import", "loader", "gc,sleep",
-	},
+	"c":      {"none", "mutex", "pipe"},
+	"python": {"file", "loader"},
 }
 
-// moreHostKinds are recorded with GPUREC_SEEDS only.
+// moreHostKinds are recorded with GPUREC_SEEDS only. Other programs on the processors change what many of
+// them wait for.
 var moreHostKinds = map[string][]string{
-	"c":      {"sleep", "spin", "sleep,pipe"},
-	"python": {"lock", "pipe", "child", "gil,pipe"},
+	"c":      {"sleep", "file", "spin", "sleep,pipe", "cgroup", "oversubscribed", "spin,mutex"},
+	"python": {"none", "sleep", "lock", "pipe", "spin", "gc", "gil", "import", "child", "gc,sleep", "gil,pipe"},
 }
 
 // hostVariants returns the variants of the programs.
