@@ -63,8 +63,10 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 			}
 		}
 	}
-	processes.AddRankColumn(t, &tables[0])
 	r.Tables = tables
+	for i := range r.Tables {
+		processes.AddRankColumn(t, &r.Tables[i])
+	}
 	return r, nil
 }
 
