@@ -56,7 +56,7 @@ func TestHostContext(t *testing.T) {
 		if row.Kind == format.KindWait || row.Kind == format.KindCPUSample {
 			stacks[row.StackStatus]++
 		}
-		if row.Kind == format.KindHost {
+		if row.Kind == format.KindHost && row.Tid != 0 { // not of the process or the machine
 			if workers[row.Tid] == nil {
 				workers[row.Tid] = make(map[string]float64)
 			}
