@@ -13,8 +13,8 @@ type SiteCandidate struct {
 	Module, Function string
 	// File is the source file of a Python frame. SiteFrame ignores it for machine code.
 	File string
-	// Python reports whether the frame is Python code.
-	Python bool
+	// Python reports whether the frame is Python code, Kernel whether it is code of the kernel.
+	Python, Kernel bool
 }
 
 var (
@@ -128,6 +128,20 @@ func SiteFrame(frames int, frame func(i int) SiteCandidate) int {
 		}
 	}
 	return best
+}
+
+// CodeFrame returns the index of the innermost frame of the program's own code in the stack of a thread at any
+// place, by the rule of SiteFrame: the first frame need not be a call of the driver. Frames of the kernel come
+// first, and are never chosen. It returns -1 if there are no others.
+func CodeFrame(frames int, frame func(i int) SiteCandidate) int {
+	first := 0
+	for first < frames && frame(first).Kernel {
+		first++
+	}
+	if first == frames {
+		return -1
+	}
+	return first - 1 + SiteFrame(frames-first+1, func(i int) SiteCandidate { return frame(first - 1 + i) })
 }
 
 // IsUnknownCode reports whether a frame has neither a function name nor a file. Causes are a wrong

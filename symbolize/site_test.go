@@ -189,3 +189,24 @@ func TestNameWithLine(t *testing.T) {
 		}
 	}
 }
+
+func TestCodeFrame(t *testing.T) {
+	kernel := SiteCandidate{Module: "kernel", Function: "futex_wait", Kernel: true}
+	libc := SiteCandidate{Module: "/lib/libc.so.6", Function: "nanosleep"}
+	program := SiteCandidate{Module: "/app/train", Function: "load"}
+	for name, c := range map[string]struct {
+		frames []SiteCandidate
+		want   int
+	}{
+		"none":                   {nil, -1},
+		"kernel only":            {[]SiteCandidate{kernel, kernel}, -1},
+		"the first frame":        {[]SiteCandidate{program, program}, 0},
+		"behind the kernel":      {[]SiteCandidate{kernel, program}, 1},
+		"behind kernel and libc": {[]SiteCandidate{kernel, kernel, libc, program, program}, 3},
+		"library only":           {[]SiteCandidate{kernel, libc}, 1},
+	} {
+		if got := CodeFrame(len(c.frames), func(i int) SiteCandidate { return c.frames[i] }); got != c.want {
+			t.Errorf("%s: frame %d, want %d", name, got, c.want)
+		}
+	}
+}

@@ -32,16 +32,15 @@ func (t *Table) AddFrames(pid int32, status, why string, frames []format.Frame) 
 
 // nameHostSite returns the name of the line that a thread executes: that of its program, if there is one.
 func nameHostSite(frames []format.Frame) string {
-	user := frames
-	for len(user) > 0 && user[0].Type == format.FrameKernel {
-		user = user[1:]
-	}
-	if len(user) == 0 {
+	i := symbolize.CodeFrame(len(frames), func(i int) symbolize.SiteCandidate {
+		f := &frames[i]
+		return symbolize.SiteCandidate{
+			Module: f.Module, Function: f.Func, File: f.File,
+			Python: f.Type == "python", Kernel: f.Type == format.FrameKernel,
+		}
+	})
+	if i < 0 {
 		return ""
 	}
-	i := symbolize.SiteFrame(len(user)+1, func(i int) symbolize.SiteCandidate { // never chooses frame 0
-		f := &user[max(0, i-1)]
-		return symbolize.SiteCandidate{Module: f.Module, Function: f.Func, File: f.File, Python: f.Type == "python"}
-	}) - 1
-	return symbolize.NameWithLine(formatFrameName(user[i]), user[i].File, user[i].Line)
+	return symbolize.NameWithLine(formatFrameName(frames[i]), frames[i].File, frames[i].Line)
 }

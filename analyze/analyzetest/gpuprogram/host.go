@@ -61,7 +61,7 @@ func (t *JobThread) noteHost(toNs int64, state string, fact format.WaitFact, sta
 	})
 }
 
-// Work runs on a processor for ns, at the current line.
+// Work lets the thread run on a processor for ns nanoseconds, at the current line.
 func (t *JobThread) Work(ns int64) {
 	t.noteHost(t.NowNs+ns, format.StateRunning, format.WaitFact{}, t.hostStack(), t.site())
 	t.NowNs += ns

@@ -12,20 +12,15 @@ import (
 // false if the stack has no frame of user space.
 func (s *StackTable) HostLine(stack int32) (*format.Frame, bool) {
 	ids := s.Stacks[stack]
-	for len(ids) > 0 && s.Frames[ids[0]].Type == format.FrameKernel {
-		ids = ids[1:]
-	}
-	if len(ids) == 0 {
-		return nil, false
-	}
-	i := symbolize.SiteFrame(len(ids)+1, func(i int) symbolize.SiteCandidate {
-		f := &s.Frames[ids[i-1]] // SiteFrame skips candidate 0
+	i := symbolize.CodeFrame(len(ids), func(i int) symbolize.SiteCandidate {
+		f := &s.Frames[ids[i]]
 		return symbolize.SiteCandidate{
-			Module:   f.Module,
-			Function: f.Func,
-			File:     f.File,
-			Python:   f.Type == query.FrameTypePython,
+			Module: f.Module, Function: f.Func, File: f.File,
+			Python: f.Type == query.FrameTypePython, Kernel: f.Type == format.FrameKernel,
 		}
 	})
-	return &s.Frames[ids[max(1, i)-1]], true
+	if i < 0 {
+		return nil, false
+	}
+	return &s.Frames[ids[i]], true
 }

@@ -43,15 +43,17 @@ func (t *Thread) userFrames() []format.Frame {
 
 // Site returns the line that the thread executes in the program's own code, or "" without user frames.
 func (t *Thread) Site() string {
-	user := t.userFrames()
-	if len(user) == 0 {
+	i := symbolize.CodeFrame(len(t.Frames), func(i int) symbolize.SiteCandidate {
+		f := &t.Frames[i]
+		return symbolize.SiteCandidate{
+			Module: f.Module, Function: f.Func, File: f.File,
+			Python: f.Type == "python", Kernel: f.Type == format.FrameKernel,
+		}
+	})
+	if i < 0 {
 		return ""
 	}
-	i := symbolize.SiteFrame(len(user)+1, func(i int) symbolize.SiteCandidate { // never chooses frame 0
-		f := &user[max(0, i-1)]
-		return symbolize.SiteCandidate{Module: f.Module, Function: f.Func, File: f.File, Python: f.Type == "python"}
-	})
-	f := &user[i-1]
+	f := &t.Frames[i]
 	return symbolize.NameWithLine(symbolize.FrameName(f.Func, f.Module, f.Addr), f.File, f.Line)
 }
 
