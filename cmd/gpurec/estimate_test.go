@@ -24,6 +24,22 @@ func TestLaunchesAreEstimated(t *testing.T) {
 	if privilege.AttachAuto.ResolveForKernel() != privilege.AttachMulti {
 		simtest.SkipOrFail(t, "sampling launches needs Linux 6.6")
 	}
+	const tries, most = 2, 0.05 // one busy moment of the machine may change the rate between spans
+	for try := 1; ; try++ {
+		launches, recorded, estimated := recordSampledLaunches(t)
+		if recorded <= 0.8*launches && math.Abs(estimated-launches) <= most*launches {
+			return
+		}
+		if try == tries {
+			t.Fatalf("%.0f launches, %.0f recorded, %.0f by estimate", launches, recorded, estimated)
+		}
+	}
+}
+
+// recordSampledLaunches records a program whose launches are sampled. It returns the launches of the ledger in the
+// time of the recording, those with a row, and the estimate of kernels.
+func recordSampledLaunches(t *testing.T) (launches, recorded, estimated float64) {
+	t.Helper()
 	dir := t.TempDir()
 	ledger, output := filepath.Join(dir, "ledger.tsv"), filepath.Join(dir, "r.parquet")
 	ready := filepath.Join(dir, "ready")
@@ -57,7 +73,6 @@ func TestLaunchesAreEstimated(t *testing.T) {
 	rec, err := format.Open(output)
 	must(t, err)
 	defer rec.Close()
-	launches := 0
 	must(t, eachLedgerCall(ledger, func(_, name string, endNs int64) {
 		at := endNs + rec.Meta.ClockOffsetNs
 		if (strings.HasPrefix(name, "cuLaunch") && !strings.HasPrefix(name, "cuLaunchHost") || strings.HasPrefix(name, "cuGraphLaunch")) &&
@@ -78,16 +93,8 @@ func TestLaunchesAreEstimated(t *testing.T) {
 		} `json:"quality"`
 	}
 	must(t, json.Unmarshal(out, &report))
-	recorded, estimated := report.Totals.Recorded, report.Totals.Estimated
-	t.Logf(
-		"%d launches, %.0f recorded in %.1f s, %.0f by estimate",
-		launches,
-		recorded,
-		report.Quality.RecordedNs/1e9,
-		estimated,
-	)
-	const most = 0.07 // 5 % on a quiet machine; on a busy one, the rate differs between spans
-	if recorded > 0.8*float64(launches) || math.Abs(estimated-float64(launches)) > most*float64(launches) {
-		t.Errorf("%d launches, %.0f recorded, %.0f by estimate", launches, recorded, estimated)
-	}
+	recorded, estimated = report.Totals.Recorded, report.Totals.Estimated
+	t.Logf("%.0f launches, %.0f recorded in %.1f s, %.0f by estimate",
+		launches, recorded, report.Quality.RecordedNs/1e9, estimated)
+	return launches, recorded, estimated
 }
