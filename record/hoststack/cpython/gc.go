@@ -10,6 +10,7 @@ import (
 // Offsets in struct _gc_runtime_state of 3.11 to 3.13, in bytes.
 const (
 	gcYoungest        = 24 // the youngest generation
+	gcYoungestPacked  = 20 // the same in builds such as Debian's 3.13.5, which align it to 4 bytes; all else is equal
 	gcYoungestAddress = 96 // its address
 	gcStatistics      = 128
 	gcStatisticsBytes = 24 // of a generation; the first word counts collections
@@ -67,7 +68,7 @@ func (p *Interpreter) gcAddress(interpreter uint64) uint64 {
 	}
 	gc := interpreter + p.layout.gc
 	youngest, err := p.word(gc + gcYoungestAddress)
-	if err != nil || youngest != gc+gcYoungest {
+	if err != nil || youngest != gc+gcYoungest && youngest != gc+gcYoungestPacked {
 		return 0
 	}
 	return gc + gcStatistics
