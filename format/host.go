@@ -114,7 +114,8 @@ type HostFact struct {
 	Mode string `json:"mode"` // auto or full, as in --host
 	// SampleHz is the rate at which threads are looked at.
 	SampleHz float64 `json:"sample_hz"`
-	// MinWaitNs is the shortest wait that has a row.
+	// MinWaitNs is the length from which all waits have rows, or are counted as lost. Shorter ones of at least
+	// a millisecond may have rows, too.
 	MinWaitNs int64 `json:"min_wait_ns"`
 	// InterpreterHz is the rate at which GIL and GC of an interpreter are read.
 	InterpreterHz float64 `json:"interpreter_hz,omitempty"`

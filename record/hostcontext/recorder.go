@@ -58,6 +58,7 @@ type Recorder struct {
 	mu      sync.Mutex
 	missing []string
 	cost    Cost
+	surest  time.Duration // all waits of this length have rows, of the whole recording
 }
 
 // Cost is the cost of a Recorder.
@@ -217,6 +218,9 @@ func (r *Recorder) limitWaits() {
 		if err := r.accounts.SetMinWait(r.limit.min); err != nil {
 			r.note(err.Error())
 		}
+		r.mu.Lock()
+		r.surest = r.limit.highest
+		r.mu.Unlock()
 		if r.limit.min > minWait {
 			r.note(fmt.Sprintf("there were more than %d waits a second: some waits of up to %v have no row",
 				maxWaitRows, r.limit.highest))
@@ -255,7 +259,7 @@ func (r *Recorder) Cost() Cost {
 func (r *Recorder) Fact() format.HostFact {
 	r.mu.Lock()
 	fact := format.HostFact{
-		Mode: r.opt.Mode.String(), SampleHz: r.opt.Mode.hz(), MinWaitNs: int64(minWait),
+		Mode: r.opt.Mode.String(), SampleHz: r.opt.Mode.hz(), MinWaitNs: int64(max(minWait, r.surest)),
 		Missing: slices.Clone(r.missing), CPUNs: r.cost.CPUNs,
 	}
 	r.mu.Unlock()
