@@ -225,7 +225,7 @@ static __always_inline void rebuild_arrival(struct switch_counters *c, struct sw
 static __always_inline void leave(struct switch_counters *c, struct switch_thread *t, struct task_struct *prev,
 				  struct task_struct *next, __u32 state, __u64 now)
 {
-	__u64 delay = read_run_delay(prev);
+	__u64 delay = read_run_delay(prev), count = prev->nvcsw + prev->nivcsw;
 
 	if (t->has_ended)
 		return;
@@ -243,8 +243,8 @@ static __always_inline void leave(struct switch_counters *c, struct switch_threa
 	t->off_ns = now;
 	t->run_delay_ns = delay;
 	t->state = state;
-	t->switches++;
-	t->count = prev->nvcsw + prev->nivcsw;
+	t->switches += t->count ? count - t->count : 1; /* also those without an event */
+	t->count = count;
 	t->major_faults = prev->maj_flt;
 	if (!state) {
 		t->next_pid = next->pid;
