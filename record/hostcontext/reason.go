@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/hostcontext/switches"
+	"github.com/gpurec/gpurec/record/hoststack"
 )
 
 // explainWait returns why a thread waited, from the account alone.
@@ -31,16 +32,15 @@ func explainWait(w *switches.Wait) format.WaitFact {
 	case name == format.StateStopped || name == format.StateTraced:
 		fact.Reason = format.ReasonStopped
 	}
-	call, ok := systemCalls[w.Call]
-	if !ok {
+	fact.SystemCall = hoststack.SystemCallName(int64(w.Call))
+	if fact.SystemCall == "" {
 		if w.Call == noCall && name == format.StateUninterruptible {
 			fact.Reason = format.ReasonPageFault
 		}
 		return fact
 	}
-	fact.SystemCall = call.name
-	if fact.Reason == "" {
-		fact.Reason = call.reason
+	if fact.Reason == "" && !isFutex(fact.SystemCall) {
+		fact.Reason = hoststack.SystemCallReason(fact.SystemCall)
 	}
 	return fact
 }
@@ -72,5 +72,5 @@ func readOpenCall(t *thread, w *switches.Wait) bool {
 	return true
 }
 
-// systemCall is a system call in which threads wait. reason is "" if it depends on more than the call.
-type systemCall struct{ name, reason string }
+// isFutex reports whether a system call waits for a futex: a lock, a condition, or the GIL.
+func isFutex(call string) bool { return strings.HasPrefix(call, "futex") }

@@ -14,6 +14,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/clock"
 	"github.com/gpurec/gpurec/record/hostcontext/switches"
+	"github.com/gpurec/gpurec/record/hoststack"
 )
 
 // Sink receives the rows. rowwriter.Writer implements it.
@@ -151,7 +152,7 @@ func (r *Recorder) waitRow(w *switches.Wait) format.Row {
 
 // isGILWait reports whether a thread waited for a futex in the GIL.
 func (r *Recorder) isGILWait(w *switches.Wait) bool {
-	return r.opt.IsGIL != nil && w.State != 0 && systemCalls[w.Call].name == "futex" &&
+	return r.opt.IsGIL != nil && w.State != 0 && hoststack.SystemCallName(int64(w.Call)) == "futex" &&
 		r.opt.IsGIL(int(w.Tgid), w.Arguments[0])
 }
 

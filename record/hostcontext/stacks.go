@@ -75,7 +75,7 @@ func (c *stackCache) find(w *switches.Wait) (s *waitStack, isOwn bool) {
 		return nil, false // it was preempted: most stacks of such places differ
 	}
 	s = c.byPlace[place{w.Pc, w.Sp}]
-	if s == nil || s.fact.SystemCall != systemCalls[w.Call].name {
+	if s == nil || s.fact.SystemCall != hoststack.SystemCallName(int64(w.Call)) {
 		return nil, false
 	}
 	return s, false

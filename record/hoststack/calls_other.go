@@ -2,5 +2,5 @@
 
 package hoststack
 
-// callNames are system calls by number. The registers of this processor do not tell the number.
-var callNames map[int64]string
+// olderCalls is empty: the architecture has none of the older system calls.
+var olderCalls map[int64]string

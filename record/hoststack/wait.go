@@ -68,8 +68,7 @@ func (w *waiting) findReason() string {
 	return ""
 }
 
-// callReasons are the reasons of waits in system calls without a descriptor. Calls with one are in
-// descriptorArgument.
+// callReasons are the reasons of waits by system call. Where a call has a descriptor, that may tell more.
 var callReasons = map[string]string{
 	"nanosleep":       format.ReasonSleep,
 	"clock_nanosleep": format.ReasonSleep,
@@ -110,6 +109,17 @@ var callReasons = map[string]string{
 	"rename":          format.ReasonFile,
 	"renameat2":       format.ReasonFile,
 	"sync":            format.ReasonFile,
+	"pread64":         format.ReasonFile,
+	"preadv":          format.ReasonFile,
+	"pwrite64":        format.ReasonFile,
+	"pwritev":         format.ReasonFile,
+	"fsync":           format.ReasonFile,
+	"fdatasync":       format.ReasonFile,
+	"getdents64":      format.ReasonFile,
+	"flock":           format.ReasonFile,
+	"accept":          format.ReasonNetwork,
+	"accept4":         format.ReasonNetwork,
+	"connect":         format.ReasonNetwork,
 }
 
 // restarts are kernel functions of waits that the kernel continues after a signal, in the system call
