@@ -11,7 +11,7 @@ CXX ?= c++
 # The Go workspace replaces the unwinder module by a patched copy, see record/unwind/patches/README.md.
 export GOWORK := $(CURDIR)/$(BUILD)/go.work
 
-.PHONY: help workspace build simcuda simtorch demo test race verdicts first-call gpu-jobs host-jobs test-gpu man soak faults kernels kernels-arm64 generate page check bench fuzz clean
+.PHONY: help workspace build simcuda simtorch demo test race verdicts first-call lab gpu-jobs host-jobs test-gpu man soak faults kernels kernels-arm64 generate page check bench fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -44,8 +44,11 @@ verdicts: workspace simtorch ## compare leak verdicts with programs whose leaks 
 first-call: workspace simtorch ## record programs from their first call RUNS (20) times, on busy processors (needs root)
 	GPUREC_FIRST_CALL_RUNS=$(or $(RUNS),20) GPUREC_MUST_RUN=1 $(GO) test ./record -count=1 -v -timeout 0 -run '^TestFirstCalls$$'
 
+lab: workspace simtorch ## run the tests whose outcome depends on the load of the machine (needs root)
+	GPUREC_LAB=1 GPUREC_MUST_RUN=1 $(GO) test ./record -count=1 -v -timeout 0 -run '^(TestGPUJobs|TestComputedWorksEqualTheLedger)$$'
+
 gpu-jobs: workspace simtorch ## record SEEDS (20) programs of each kind with known causes of idle GPU time (needs root)
-	GPUREC_SEEDS=$(or $(SEEDS),20) GPUREC_MUST_RUN=1 $(GO) test ./record -count=1 -v -timeout 0 -run '^TestGPUJobs$$'
+	GPUREC_SEEDS=$(or $(SEEDS),20) GPUREC_LAB=1 GPUREC_MUST_RUN=1 $(GO) test ./record -count=1 -v -timeout 0 -run '^TestGPUJobs$$'
 
 host-jobs: workspace simtorch ## record SEEDS (10) programs of each kind that wait on the host, LOAD=1 on busy processors (needs root)
 	GPUREC_SEEDS=$(or $(SEEDS),10) GPUREC_HOST_LOAD=$(LOAD) GPUREC_MUST_RUN=1 $(GO) test ./cmd/gpurec -count=1 -v -timeout 0 -run '^TestHost(Jobs|Hangs)$$'

@@ -65,6 +65,7 @@ var jobChecks = []jobCheck{
 // GPUREC_SEEDS is the number of variants of each scenario and rate. By default there is one variant of
 // each scenario.
 func TestGPUJobs(t *testing.T) {
+	simtest.Lab(t)
 	simtest.LoadSimulatedNVML(t, simcudaDir)
 	seeds, err := strconv.Atoi(os.Getenv("GPUREC_SEEDS"))
 	all := err == nil

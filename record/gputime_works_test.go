@@ -313,6 +313,7 @@ func (v *workReview) log() {
 // TestComputedWorksEqualTheLedger records works, computes their times from the recording, and compares
 // each value with the ledger.
 func TestComputedWorksEqualTheLedger(t *testing.T) {
+	simtest.Lab(t)
 	simtest.LoadSimulatedNVML(t, simcudaDir)
 	threads := []string{"--streams", "4", "--threads", "2", "--share-streams", "--plain-graphs"}
 	for _, c := range []struct {

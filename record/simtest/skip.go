@@ -15,3 +15,12 @@ func SkipOrFail(t testing.TB, reason string) {
 	}
 	t.Skip(reason)
 }
+
+// Lab skips a test that runs in make lab only: its outcome depends on the load of the machine or on
+// random seeds. make lab sets GPUREC_LAB=1.
+func Lab(t testing.TB) {
+	t.Helper()
+	if os.Getenv("GPUREC_LAB") != "1" {
+		t.Skip("runs in make lab only")
+	}
+}
