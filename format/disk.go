@@ -18,6 +18,8 @@ type diskQueue struct {
 	// root is the open segment folder.
 	root  *os.Root
 	chown func(*os.File) error // gives a new file to the recording's owner
+	// frozen are the captures that receive links to new segments. Only the disk's goroutine uses it.
+	frozen []*Frozen
 
 	mu      sync.Mutex
 	changed sync.Cond // signals that a disk job has ended
@@ -113,10 +115,12 @@ func (d *diskQueue) removeFile(path string) {
 // asyncFile is a new file in the segment folder that the disk's goroutine writes. Its name ends in
 // unfinishedFileSuffix until it is complete. Readers ignore files with that suffix.
 type asyncFile struct {
-	disk  *diskQueue
-	name  string // final name in the segment folder
-	bytes int64  // size of the file: the sum of all calls of Write
-	next  []byte // the part of the file that is not queued for writing yet
+	disk *diskQueue
+	// frozen is the capture in whose folder the file is. nil: it is in the segment folder.
+	frozen *Frozen
+	name   string // final name in the segment folder
+	bytes  int64  // size of the file: the sum of all calls of Write
+	next   []byte // the part of the file that is not queued for writing yet
 
 	// Only the disk's goroutine uses file and err.
 	file *os.File
@@ -152,7 +156,9 @@ func (f *asyncFile) queueWrite(do func([]byte) error) {
 			return // the write error is already reported
 		}
 		if f.err = do(b); f.err != nil {
-			f.disk.storeError(f, f.err)
+			if f.frozen == nil { // an error of a capture does not end the recording
+				f.disk.storeError(f, f.err)
+			}
 			f.removeUnfinished()
 		}
 	})
@@ -161,7 +167,11 @@ func (f *asyncFile) queueWrite(do func([]byte) error) {
 // writeNow writes b to the temporary file, and creates the file first if necessary.
 func (f *asyncFile) writeNow(b []byte) (err error) {
 	if f.file == nil {
-		if f.file, err = f.disk.root.OpenFile(
+		root := f.folder()
+		if root == nil {
+			return f.frozen.err // the folder could not be created
+		}
+		if f.file, err = root.OpenFile(
 			f.name+unfinishedFileSuffix,
 			os.O_CREATE|os.O_EXCL|os.O_WRONLY,
 			0o600,
@@ -187,8 +197,13 @@ func (f *asyncFile) queueFinish() {
 		if err != nil {
 			return err
 		}
-		if err := f.disk.root.Rename(f.name+unfinishedFileSuffix, f.name); err != nil {
+		if err := f.folder().Rename(f.name+unfinishedFileSuffix, f.name); err != nil {
 			return err
+		}
+		if f.frozen == nil {
+			for _, frozen := range f.disk.frozen {
+				frozen.linkFinished(f.name)
+			}
 		}
 		f.disk.mu.Lock()
 		f.onDisk = true
@@ -212,7 +227,17 @@ func (f *asyncFile) removeUnfinished() {
 		f.file.Close()
 		f.file = nil
 	}
-	_ = f.disk.root.Remove(f.name + unfinishedFileSuffix)
+	if root := f.folder(); root != nil {
+		_ = root.Remove(f.name + unfinishedFileSuffix)
+	}
+}
+
+// folder returns the folder of the file. It is nil if the folder of a capture could not be created.
+func (f *asyncFile) folder() *os.Root {
+	if f.frozen != nil {
+		return f.frozen.root
+	}
+	return f.disk.root
 }
 
 // isOnDisk reports whether the complete file is on disk under its final name.

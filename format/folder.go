@@ -66,6 +66,10 @@ func (w *Writer) changeFolderOwner() error {
 	return w.root.Chown(".", w.opt.Owner.UID, w.opt.Owner.GID)
 }
 
+// RemoveSegments deletes a folder of segments that no recorder writes any more. It deletes no other files. A folder that
+// does not exist is no error.
+func RemoveSegments(parent *os.Root, name string) error { return removeSegments(parent, name) }
+
 // removeSegments deletes the segment files of a folder, then the folder if it is empty. It deletes
 // no other files. A folder that does not exist is no error.
 func removeSegments(parent *os.Root, name string) error {

@@ -17,10 +17,12 @@ import (
 func testRows(c Class, n int) []Row {
 	kinds := map[Class][]string{
 		ClassFact: {KindProcess, KindModule, KindLost}, ClassStack: {KindStack}, ClassSample: {KindNVML},
-		ClassMemory:    {KindAlloc, KindFree},
-		ClassCall:      {KindLaunch, KindMemcpy, KindSync, KindAPI},
-		ClassAllocator: {KindAllocator},
-		ClassHost:      {KindWait, KindCPUSample, KindThreadState, KindGC, KindHost},
+		ClassMemory:     {KindAlloc, KindFree},
+		ClassCall:       {KindLaunch, KindMemcpy, KindSync, KindAPI},
+		ClassAllocator:  {KindAllocator},
+		ClassHost:       {KindWait, KindCPUSample, KindThreadState, KindGC, KindHost},
+		ClassCollective: {KindCollective, KindCommunicatorCall},
+		ClassArguments:  {KindKernelArgs},
 	}[c]
 	rows := make([]Row, n)
 	if c == ClassProgress {
@@ -160,7 +162,7 @@ func TestMergedCallsKeepTheirRowGroupsAndFactsAreJoined(t *testing.T) {
 	}
 	want := "fact stack sample memory memory memory memory call call call call allocator allocator allocator allocator " +
 		"progress progress progress progress " +
-		"host host host host"
+		"host host host host collective collective collective collective arguments arguments arguments arguments"
 	if got := strings.Join(classes, " "); got != want {
 		t.Errorf("row groups %s, want %s", got, want)
 	}

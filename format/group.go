@@ -53,6 +53,13 @@ func columnPositions(schema *parquet.Schema) map[string]int {
 // NumRows returns the number of rows in the group.
 func (g *Group) NumRows() int { return int(g.rows.NumRows()) }
 
+// HasColumn reports whether the file of the group has a column. Older versions wrote fewer columns. The
+// list column frames is no column of its own.
+func (g *Group) HasColumn(name string) bool {
+	_, ok := g.columns[name]
+	return ok
+}
+
 // Err returns the first error of the group's methods, with the file's name.
 func (g *Group) Err() error {
 	g.mu.Lock()

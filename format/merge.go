@@ -66,6 +66,11 @@ func (m *Meta) countMissingAsLost(rec *Recording) {
 	}
 	m.Progress = m.Progress.countMissingAsLost(missing[ClassProgress])
 	m.HostRows = m.HostRows.countMissingAsLost(missing[ClassHost])
+	if n := m.KernelArgs; n != nil {
+		counts := *n
+		counts.RowCount = *n.RowCount.countMissingAsLost(missing[ClassArguments])
+		m.KernelArgs = &counts
+	}
 	m.Calls = maps.Clone(m.Calls)
 	for _, name := range slices.Sorted(maps.Keys(m.Calls)) { // the rows do not tell which calls of a class are missing
 		c, of := m.Calls[name], &missing[rowClassOfCallClass(name)]

@@ -27,19 +27,21 @@ const (
 	CompleteYes       = "true"      // the recorder finished it
 	CompleteRecovered = "recovered" // gpurec recover merged its segments after a crash
 	CompleteNo        = "false"     // a segment of an unfinished recording
+	CompleteFrozen    = "frozen"    // a trigger kept this part of a running recording; since 1.2
 )
 
 // Values of Meta.Classes: classes of calls that gpurec record --record selects. Calls about
 // contexts and devices are always recorded.
 const (
-	RecordMemory    = "memory"    // allocations, frees, mappings, pools, memory of other processes
-	RecordLaunch    = "launch"    // kernels, graphs, host functions, and the lookups that name kernels
-	RecordCopy      = "copy"      // copies and memsets
-	RecordSync      = "sync"      // waits and queries
-	RecordGraph     = "graph"     // building and instantiating graphs, stream capture
-	RecordStream    = "stream"    // streams and events
-	RecordModule    = "module"    // modules, libraries, links
-	RecordAllocator = "allocator" // events of PyTorch's caching allocator
+	RecordMemory     = "memory"     // allocations, frees, mappings, pools, memory of other processes
+	RecordLaunch     = "launch"     // kernels, graphs, host functions, and the lookups that name kernels
+	RecordCopy       = "copy"       // copies and memsets
+	RecordSync       = "sync"       // waits and queries
+	RecordGraph      = "graph"      // building and instantiating graphs, stream capture
+	RecordStream     = "stream"     // streams and events
+	RecordModule     = "module"     // modules, libraries, links
+	RecordAllocator  = "allocator"  // events of PyTorch's caching allocator
+	RecordCollective = "collective" // calls of NCCL
 )
 
 // RecordClasses lists all values of Meta.Classes.
@@ -52,6 +54,7 @@ var RecordClasses = []string{
 	RecordStream,
 	RecordModule,
 	RecordAllocator,
+	RecordCollective,
 }
 
 // Meta describes a recording as a whole. The Parquet footer stores it as JSON, in the file and in
@@ -95,6 +98,8 @@ type Meta struct {
 	Progress *RowCount `json:"progress,omitempty"`
 	// HostRows counts rows of class host. It is nil if there are none. Since 1.2.
 	HostRows *RowCount `json:"host_rows,omitempty"`
+	// KernelArgs counts rows of kind kernel_args. It is nil without record --kernel-args. Since 1.2.
+	KernelArgs *KernelArgsCount `json:"kernel_args,omitempty"`
 	// Late describes calls that were made before their process was probed. nil: there are none, or the
 	// recorder attached to running processes and no others. Since 1.2.
 	Late *Late `json:"late,omitempty"`
@@ -108,8 +113,22 @@ type Meta struct {
 	// MaxBytes is the size limit in bytes that ended the recording. 0 means that no limit ended it.
 	// Since 1.1.
 	MaxBytes int64 `json:"max_bytes,omitempty"`
-	// Complete is one of CompleteYes, CompleteRecovered and CompleteNo.
+	// Trigger is set if the recording is a part of another one, which a trigger kept. Since 1.2.
+	Trigger *Trigger `json:"trigger,omitempty"`
+	// Complete is one of CompleteYes, CompleteRecovered, CompleteNo and CompleteFrozen.
 	Complete string `json:"-"`
+}
+
+// KernelArgsCount counts the arguments of kernel launches: Read = Recorded + Lost + Dropped + Replaced.
+type KernelArgsCount struct {
+	RowCount
+	// Read counts launches whose arguments were read.
+	Read int64 `json:"read"`
+	// Replaced counts arguments that were not written, because enough later launches of the stream were kept.
+	Replaced int64 `json:"replaced,omitempty"`
+	// PerStream is the number of launches of a stream that are kept and written at a failure or at the end. 0:
+	// all launches are written.
+	PerStream int `json:"per_stream,omitempty"`
 }
 
 // Ring describes the limits of a ring recording, and the rows that it dropped: all events that
@@ -223,6 +242,17 @@ type ClockSnapshot struct {
 	RealtimeNs  int64 `json:"realtime_ns"`
 	BoottimeNs  int64 `json:"boottime_ns"`
 	UncertainNs int64 `json:"uncertain_ns"`
+	// Sync says how well CLOCK_REALTIME is synchronized with other hosts. nil: unknown. Since 1.2.
+	Sync *ClockSync `json:"sync,omitempty"`
+}
+
+// ClockSync describes the synchronization of CLOCK_REALTIME. The source is adjtimex(2).
+type ClockSync struct {
+	// Synchronized is false if no program has synchronized the clock: STA_UNSYNC.
+	Synchronized bool `json:"synchronized"`
+	// MaxErrorNs bounds the error as the synchronizing program states it. EstimatedErrorNs is its estimate.
+	MaxErrorNs       int64 `json:"max_error_ns"`
+	EstimatedErrorNs int64 `json:"estimated_error_ns"`
 }
 
 // Totals returns the sum of the call counts of all classes.
@@ -240,6 +270,10 @@ func (m *Meta) Totals() CallCount {
 	}
 	return t
 }
+
+// HasEnd reports whether the recording has everything up to EndNs, also calls that had not returned. A
+// recording that was cut off lacks them.
+func (m *Meta) HasEnd() bool { return m.Complete == CompleteYes || m.Complete == CompleteFrozen }
 
 // Has reports whether the recording includes calls of a class.
 func (m *Meta) Has(class string) bool {

@@ -1,6 +1,7 @@
 package format
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -37,7 +38,9 @@ type Recording struct {
 	// Damaged has one error for each segment that was left out because it could not be read.
 	Damaged []error
 
+	ctx     context.Context // ends reading; nil after Open
 	files   []*os.File
+	paths   []string // of files
 	groups  []*Group
 	size    int64
 	aliases aliasTable
@@ -69,25 +72,31 @@ func Open(path string) (*Recording, error) {
 
 // openSegmentFolder opens the segments in the folder root. Errors name the folder path.
 func openSegmentFolder(root *os.Root, path string) (*Recording, error) {
+	rec := &Recording{Path: path}
+	return rec.addSegments(root, root.Open)
+}
+
+// addSegments opens the segments in the folder root with open, and returns the recording. Errors name its path.
+func (r *Recording) addSegments(root *os.Root, open func(string) (*os.File, error)) (*Recording, error) {
+	path := r.Path
 	files, err := listSegmentFiles(root, path)
 	if err != nil {
 		return nil, err
 	}
-	rec := &Recording{Path: path}
 	for _, f := range files {
 		// A ring that is being recorded deletes segments at any time.
-		if err := rec.addFile(root.Open, filepath.Base(f), f); err != nil && !errors.Is(err, os.ErrNotExist) {
-			rec.Damaged = append(rec.Damaged, err)
+		if err := r.addFile(open, filepath.Base(f), f); err != nil && !errors.Is(err, os.ErrNotExist) {
+			r.Damaged = append(r.Damaged, err)
 		}
 	}
-	if len(rec.files) == 0 {
-		rec.Close()
-		if len(rec.Damaged) > 0 {
-			return nil, rec.Damaged[0]
+	if len(r.files) == 0 {
+		r.Close()
+		if len(r.Damaged) > 0 {
+			return nil, r.Damaged[0]
 		}
 		return nil, &os.PathError{Op: "open recording", Path: path, Err: ErrNoSegments}
 	}
-	return rec, nil
+	return r, nil
 }
 
 // addFile opens one Parquet file and appends its row groups to the recording.
@@ -96,14 +105,16 @@ func (r *Recording) addFile(open func(string) (*os.File, error), name, path stri
 	if err != nil {
 		return err
 	}
-	pf, meta, err := openParquetFile(file)
+	pf, meta, err := openParquetFile(r.readerOf(file), file)
 	if err != nil {
 		file.Close()
 		return &os.PathError{Op: "open recording", Path: path, Err: err}
 	}
-	r.files = append(r.files, file)
+	r.files, r.paths = append(r.files, file), append(r.paths, path)
 	r.size += pf.Size()
-	if len(r.files) == 1 || meta.EndNs >= r.Meta.EndNs {
+	// The metadata of a capture is in segments of its own, which may end before the last one of the ring.
+	ofCapture := meta.Trigger != nil
+	if len(r.files) == 1 || ofCapture || meta.EndNs >= r.Meta.EndNs && r.Meta.Trigger == nil {
 		r.Meta = *meta
 	}
 	columns := columnPositions(pf.Schema())
@@ -116,18 +127,18 @@ func (r *Recording) addFile(open func(string) (*os.File, error), name, path stri
 	return nil
 }
 
-// openParquetFile opens a file and reads its metadata. It returns an error if the Parquet library
-// panics on a crafted file.
-func openParquetFile(file *os.File) (pf *parquet.File, meta *Meta, err error) {
+// openParquetFile opens a file, whose bytes come from in, and reads its metadata. It returns an error if the Parquet
+// library panics on a crafted file.
+func openParquetFile(in io.ReaderAt, file *os.File) (pf *parquet.File, meta *Meta, err error) {
 	defer recoverPanic(&err)
 	info, err := file.Stat()
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := checkMagic(file, info.Size()); err != nil {
+	if err := checkMagic(in, info.Size()); err != nil {
 		return nil, nil, err
 	}
-	pf, err = parquet.OpenFile(file, info.Size(), parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true))
+	pf, err = parquet.OpenFile(in, info.Size(), parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true))
 	if err != nil {
 		return nil, nil, fmt.Errorf("read Parquet footer: %w", err)
 	}
@@ -144,7 +155,11 @@ func checkMagic(r io.ReaderAt, size int64) error {
 		return ErrEmpty
 	}
 	var head, tail [len(parquetMagic)]byte
-	if n, _ := r.ReadAt(head[:], 0); string(head[:n]) != parquetMagic {
+	n, err := r.ReadAt(head[:], 0)
+	switch {
+	case err != nil && !errors.Is(err, io.EOF):
+		return err
+	case string(head[:n]) != parquetMagic:
 		return ErrNotParquet
 	}
 	if size < 12 { // magic, footer length, magic
@@ -170,6 +185,10 @@ func recoverPanic(err *error) {
 // Class constants. A folder has them in the order of writing.
 func (r *Recording) Groups() []*Group { return r.groups }
 
+// Files returns the paths of the recording's Parquet files: one of a finished recording, those of the
+// readable segments of a folder. They begin with Path.
+func (r *Recording) Files() []string { return r.paths }
+
 // Size returns the recording's size on disk in bytes.
 func (r *Recording) Size() int64 { return r.size }
 
@@ -188,7 +207,7 @@ func (r *Recording) Close() error {
 	for _, f := range r.files {
 		err = errors.Join(err, f.Close())
 	}
-	r.files, r.groups = nil, nil
+	r.files, r.paths, r.groups = nil, nil, nil
 	return err
 }
 

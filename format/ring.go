@@ -40,14 +40,16 @@ const (
 // assumedRowBytes is the assumed size of a row in bytes, until a finished segment gives a measured
 // value. It is above the size of real rows.
 var assumedRowBytes = [numRowClasses]float64{
-	ClassFact:      512,
-	ClassStack:     2048,
-	ClassSample:    64,
-	ClassMemory:    100,
-	ClassCall:      100,
-	ClassAllocator: 100,
-	ClassProgress:  10,
-	ClassHost:      60,
+	ClassFact:       512,
+	ClassStack:      2048,
+	ClassSample:     64,
+	ClassMemory:     100,
+	ClassCall:       100,
+	ClassAllocator:  100,
+	ClassProgress:   10,
+	ClassHost:       60,
+	ClassCollective: 100,
+	ClassArguments:  200,
 }
 
 // holdsEvents reports whether a ring drops old rows of the class. A ring keeps facts and stacks,
@@ -63,6 +65,17 @@ type segmentRotation struct {
 	rows   [numRowClasses]int64
 	lastNs int64 // time of the end of the last event, Unix ns
 	callNs int64 // the same without samples and host, which are not written in the order of calls
+}
+
+// describe returns the rows of the rotation.
+func (r *segmentRotation) describe() DroppedRotation {
+	rows := make(map[string]int64)
+	for c, n := range r.rows {
+		if n > 0 {
+			rows[Class(c).String()] = n
+		}
+	}
+	return DroppedRotation{r.number, cmp.Or(r.callNs, r.lastNs), rows}
 }
 
 // retainedSegment is a finished segment of facts or stacks.
@@ -139,13 +152,7 @@ func (w *Writer) DropOldRotations(nowNs int64) []DroppedRotation {
 		if !tooOld && !tooMuch {
 			break
 		}
-		rows := make(map[string]int64)
-		for c, n := range oldest.rows {
-			if n > 0 {
-				rows[Class(c).String()] = n
-			}
-		}
-		dropped = append(dropped, DroppedRotation{oldest.number, cmp.Or(oldest.callNs, oldest.lastNs), rows})
+		dropped = append(dropped, oldest.describe())
 		w.pendingDeletes = append(w.pendingDeletes, oldest.events...)
 		w.pendingDeleteBytes += oldest.bytes
 		w.rotations = w.rotations[1:]

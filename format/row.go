@@ -47,6 +47,15 @@ type Row struct {
 	Channel   int32  `parquet:"channel,dict"`
 	Counter   int64  `parquet:"counter,delta"`
 	GPUTimeNs int64  `parquet:"gpu_time_ns,delta"`
+	// Columns of class collective, since 1.2: see collective.go. Other rows have 0 or "" in them.
+	Communicator     int64  `parquet:"communicator,dict"`
+	CommunicatorRank int32  `parquet:"communicator_rank,dict"`
+	CommunicatorSize int32  `parquet:"communicator_size,dict"`
+	Sequence         int64  `parquet:"sequence,delta"`
+	Group            int64  `parquet:"group_number,delta"`
+	Root             int32  `parquet:"root,dict"`
+	DataType         string `parquet:"data_type,dict"`
+	Reduction        string `parquet:"reduction,dict"`
 }
 
 // Frame is one frame of a stack, stored in the list column "frames" of rows of kind "stack". Frames
@@ -68,6 +77,9 @@ type Frame struct {
 	Addr int64 `parquet:"addr"`
 	// Type is native, python or jit.
 	Type string `parquet:"type"`
+	// SelfClass is the class of self in a Python frame with which PyTorch calls a module, ""
+	// in other frames or if it could not be read. Since 1.2.
+	SelfClass string `parquet:"self_class"`
 }
 
 // Kinds of rows: values of Row.Kind. The first group are CUDA calls, with one row for each call.
@@ -117,6 +129,19 @@ const (
 	KindGC = "gc"
 	// KindHost is a sample of a metric of a thread, process, cgroup or machine.
 	KindHost = "host"
+
+	// Kinds of class collective: calls of NCCL. collective.go has the values of their columns. Since 1.2.
+
+	// KindCollective is an operation that moves data between ranks, such as ncclAllReduce or ncclSend.
+	KindCollective = "collective"
+	// KindCommunicatorCall is any other recorded call of NCCL: communicators, groups, buffers.
+	KindCommunicatorCall = "communicator_call"
+	// KindCommunicator is a communicator of a process, valid for the address Ptr from StartNs on. A later row
+	// for the same process, address and StartNs replaces an earlier one. Message is a CommunicatorFact as JSON.
+	KindCommunicator = "communicator"
+
+	// KindKernelArgs has the arguments of one kernel launch. kernelargs.go has the values of its columns. Since 1.2.
+	KindKernelArgs = "kernel_args"
 
 	KindStack = "stack" // one distinct stack
 	// KindStackAlias says which stack a rationed stack ID means: Value is the ID of a row of kind
@@ -354,21 +379,26 @@ type Class int
 
 // Classes in the order of their row groups in a finished file.
 const (
-	ClassFact      Class = iota // processes, threads, modules, devices, kernels, channels, losses, notes
-	ClassStack                  // distinct stacks
-	ClassSample                 // NVML samples, counts and Xids
-	ClassMemory                 // calls that allocate, free or map memory
-	ClassCall                   // all other calls
-	ClassAllocator              // events of caching allocators
-	ClassProgress               // progress of the channels of GPUs
-	ClassHost                   // what threads did outside of CUDA
+	ClassFact       Class = iota // processes, threads, modules, devices, kernels, channels, losses, notes
+	ClassStack                   // distinct stacks
+	ClassSample                  // NVML samples, counts and Xids
+	ClassMemory                  // calls that allocate, free or map memory
+	ClassCall                    // all other calls
+	ClassAllocator               // events of caching allocators
+	ClassProgress                // progress of the channels of GPUs
+	ClassHost                    // what threads did outside of CUDA
+	ClassCollective              // calls of NCCL
+	ClassArguments               // arguments of kernel launches
 	numRowClasses
 )
 
 // String returns the class's name, as in the column class: fact, stack, sample, memory, call,
-// allocator, progress or host.
+// allocator, progress, host, collective or arguments.
 func (c Class) String() string {
-	return [...]string{"fact", "stack", "sample", "memory", "call", "allocator", "progress", "host"}[c]
+	return [...]string{
+		"fact", "stack", "sample", "memory", "call", "allocator", "progress", "host", "collective",
+		"arguments",
+	}[c]
 }
 
 // ClassOf returns the class of rows of a kind. Unknown kinds, which a newer minor version wrote,
@@ -385,6 +415,10 @@ func ClassOf(kind string) Class {
 		return ClassProgress
 	case KindWait, KindCPUSample, KindThreadState, KindGC, KindHost:
 		return ClassHost
+	case KindCollective, KindCommunicatorCall:
+		return ClassCollective
+	case KindKernelArgs:
+		return ClassArguments
 	case KindStack, KindStackAlias:
 		return ClassStack
 	case KindNVML, KindXid, KindCount:

@@ -115,7 +115,11 @@ func (f *Frame) appendText(b []byte, depth int) []byte {
 	b = append(b, ' ')
 	b = appendQuotedText(b, f.Module)
 	b = fmt.Appendf(b, "+0x%x ", f.Addr)
-	return append(appendQuotedText(b, f.Type), '\n')
+	b = appendQuotedText(b, f.Type)
+	if f.SelfClass != "" {
+		b = appendQuotedText(append(b, " self="...), f.SelfClass)
+	}
+	return append(b, '\n')
 }
 
 // isAddressColumn reports whether a column holds addresses or handles, which are printed in

@@ -3,8 +3,11 @@ package symbolize
 import (
 	"bytes"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gpurec/gpurec/symbolize/elftest"
 )
@@ -24,15 +27,21 @@ func compile(t testing.TB, source, output string, flags ...string) string {
 	return elftest.Compile(t, filepath.Join("testdata", source), output, flags...)
 }
 
-// isFast reports whether f takes less than limit in one of three tries. The limit is more than ten
-// times the expected time, because other processes use the CPU too.
+// isFast reports whether f uses less CPU time than limit in its own thread. The limit is more than ten
+// times the expected time: caches are cold, and other processes share them.
 func isFast(limit time.Duration, f func()) bool {
-	for range 3 {
-		start := time.Now()
-		f()
-		if time.Since(start) < limit {
-			return true
-		}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	start := threadCPUNs()
+	f()
+	return threadCPUNs()-start < limit.Nanoseconds()
+}
+
+// threadCPUNs returns the CPU time of the calling thread in ns.
+func threadCPUNs() int64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
+		panic(err) // cannot happen: Linux has this clock
 	}
-	return false
+	return ts.Nano()
 }

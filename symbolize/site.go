@@ -37,10 +37,10 @@ var (
 		`(^|/)lib(64)?/python[23][.\d]*t?/|^<(frozen |shim>)|^(_bootstrap|_bootstrap_external|runpy|zipimport|os|site|codecs|abc|_collections_abc)\.py$`,
 	)
 	pythonPackagePaths = regexp.MustCompile(`/(site|dist)-packages/`)
-	// runtimeFunctionNames matches functions of a statically linked CUDA runtime, and functions
-	// that start programs and threads.
+	// runtimeFunctionNames matches functions of a statically linked CUDA runtime, functions that nvcc
+	// makes to launch a kernel, and functions that start programs and threads.
 	runtimeFunctionNames = regexp.MustCompile(
-		`^(libcudart_static_\w+|__cudart\w*|__cuda[A-Z]\w*|cuda[A-Z]\w*|_start|__libc_start_\w+|execute_native_thread_routine)$`,
+		`^(libcudart_static_\w+|__cudart\w*|__cuda[A-Z]\w*|__device_stub__.*|cuda[A-Z]\w*|_start|__libc_start_\w+|execute_native_thread_routine)$`,
 	)
 	// libraryTemplateNames matches template functions of libraries, which the compiler puts into
 	// the program.

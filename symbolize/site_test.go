@@ -129,6 +129,7 @@ func TestSiteFrame(t *testing.T) {
 		"Windows paths":                          {[]f{leaf, n(`C:\cuda\libcudart.so.12`, "f"), n(`C:\app\train.exe`, "")}, 2},
 		"unknown code only: the caller":          {[]f{leaf, n("", ""), n("[stack]", "")}, 1},
 		"unknown code after a name: the name":    {[]f{leaf, n(torch, "f"), n("", "")}, 1},
+		"the stub of a kernel is nvcc's":         {[]f{leaf, n(app, "cudaLaunchKernel"), n(app, "__device_stub__Z5mixedPfi(float*, int)"), n(app, "step")}, 3},
 		"__cudaRegisterFatBinary is the runtime": {[]f{leaf, n(app, "__cudaRegisterFatBinary"), n(app, "main")}, 2},
 		// stacks with Python
 		"a model's layer":                         {append([]f{leaf, n(torch, "at::native::mm"), eval, linear, call, py("/app/model.py", "Block.forward"), call, py("/app/train.py", "main")}, start...), 5},
