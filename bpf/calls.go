@@ -26,6 +26,9 @@ type ProbedFunction struct {
 	// Getter is set for frequent functions without side effects. Their probes are removed
 	// during the recording if they are called too often.
 	Getter bool
+	// ForKernelArgs is set for functions that are probed only if the arguments of kernel launches
+	// are recorded.
+	ForKernelArgs bool
 
 	// Ptr to Value locate the members of an event. Bytes is multiplied by the argument Times
 	// and the constant Scale, if these are set.
@@ -56,6 +59,9 @@ const (
 	ColumnsDeviceUUID                          // grid and block hold a device UUID of 16 bytes
 	ColumnsAllocatorEvent                      // grid and block hold the action and the totals
 	ColumnsAllocatorReport                     // the totals without action; bytes < 0 for a free
+	ColumnsCollective                          // an operation of NCCL, see read_collective of collective.h
+	ColumnsCommunicator                        // another call of NCCL: ptr is its communicator, or else 0
+	ColumnsNCCLObject                          // a call of NCCL about a buffer or another object, without communicator
 )
 
 // argIn reads integer argument i (counted from 0) with 8 bytes.
@@ -121,13 +127,16 @@ func ListProbeSymbols() []ProbeSymbol {
 	return symbols
 }
 
-// FunctionByCookie returns the row of CallTable or AllocatorFunctions for an attach cookie
+// FunctionByCookie returns the row of CallTable, AllocatorFunctions or CollectiveFunctions for an attach cookie
 // (CudaEvent.Call), the exported name of the function, and whether it is a per-thread-stream
 // variant. For an invalid cookie, ok is false.
 func FunctionByCookie(cookie uint16) (call *ProbedFunction, name string, perThreadStream, ok bool) {
 	row, v := int(cookie)/len(perThreadSuffixes), int(cookie)%len(perThreadSuffixes)
 	if i := int(cookie) - NumDriverCookies(); i >= 0 && i < len(AllocatorFunctions) {
 		return &AllocatorFunctions[i], AllocatorFunctions[i].Name, false, true
+	}
+	if i := int(cookie) - int(CollectiveCookie(0)); i >= 0 && i < len(CollectiveFunctions) {
+		return &CollectiveFunctions[i], CollectiveFunctions[i].Name, false, true
 	}
 	if row >= len(CallTable) {
 		return nil, "", false, false
@@ -136,7 +145,7 @@ func FunctionByCookie(cookie uint16) (call *ProbedFunction, name string, perThre
 }
 
 // NumDriverCookies returns the number of cookies of CallTable. Cookies count from 0; those of
-// AllocatorFunctions follow.
+// AllocatorFunctions and of CollectiveFunctions follow.
 func NumDriverCookies() int { return len(CallTable) * len(perThreadSuffixes) }
 
 // BPFSpec returns the row in the layout that the BPF programs read.
@@ -171,7 +180,7 @@ func (c *ProbedFunction) SamplesReturnProbes() bool {
 // the time.
 func (c *ProbedFunction) returnProbeMode() CudaReturnProbe {
 	switch {
-	case c.Class == CudaCallClassCLASS_ALLOCATOR:
+	case c.Class == CudaCallClassCLASS_ALLOCATOR, c.Decode == CudaCallDecodeDECODE_GROUP_START:
 		return CudaReturnProbeRETURN_NEVER
 	case c.Effect == CudaCallEffectEFFECT_LAUNCH:
 		return CudaReturnProbeRETURN_SAMPLED

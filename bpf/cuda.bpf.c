@@ -2,12 +2,12 @@
 
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Probes on the CUDA driver API and on PyTorch's allocator. Each probed function has a program
+ * Probes on the CUDA driver API, on PyTorch's allocator and on NCCL. Each probed function has a program
  * at its entry, and most have call_exit at their return. The attach cookie is an index into the
  * call table, which describes the arguments.
  *
- * Three entry programs share one source: launch_enter and allocator_enter serve functions that
- * are called 100,000 times a second, call_enter serves all others. The target evicts the probe's
+ * Four entry programs share one source: launch_enter and allocator_enter serve functions that
+ * are called 100,000 times a second, collective_enter those of NCCL, call_enter all others. The target evicts the probe's
  * code and data from the processor's caches between two hits. Cache misses dominate the cost of
  * a hit, so each frequent entry program contains only the code that it needs.
  *
@@ -25,7 +25,9 @@
 #include "state.h"
 #include "decode.h"
 #include "allocator.h"
+#include "collective.h"
 #include "context.h"
+#include "kernelargs.h"
 #include "names.h"
 #include "progress.h"
 #include "unwind.h"
@@ -62,6 +64,18 @@ const struct progress_sample *unused_sample __attribute__((unused));
 const struct progress_process *unused_progress_process __attribute__((unused));
 const struct progress_slot *unused_progress_slot __attribute__((unused));
 const enum unwinder_slot *unused_slot __attribute__((unused));
+const struct arguments_event *unused_arguments __attribute__((unused));
+const struct kernel_layout *unused_layout __attribute__((unused));
+const enum arguments_form *unused_form __attribute__((unused));
+const struct arguments_stream *unused_arguments_stream __attribute__((unused));
+const struct arguments_record *unused_record __attribute__((unused));
+const struct kept_stream *unused_kept_stream __attribute__((unused));
+
+/* Returns true if a call made a communicator whose init continues in the background. */
+static __always_inline int makes_communicator(const struct call_spec *spec, const struct event *e)
+{
+	return e->result == NCCL_IN_PROGRESS && spec->effect == EFFECT_COMMUNICATOR && spec->class == CLASS_COLLECTIVE;
+}
 
 /* Applies the effect of a successful call to the state of its thread and process. */
 static __always_inline void apply_effect(struct thread *t, const struct call_spec *spec, struct open_call *c)
@@ -69,7 +83,7 @@ static __always_inline void apply_effect(struct thread *t, const struct call_spe
 	struct event *e = &c->event;
 	__u64 *current = context_slot(t, t->contexts - 1);
 
-	if (e->result != 0)
+	if (e->result != 0 && !makes_communicator(spec, e))
 		return;
 	switch (spec->effect) {
 	case EFFECT_NAME:
@@ -110,6 +124,12 @@ static __always_inline void apply_effect(struct thread *t, const struct call_spe
 		if (current)
 			set_device(e, *current, e->bytes);
 		break;
+	case EFFECT_COMMUNICATOR:
+		start_numbers(e, e->ptr);
+		break;
+	case EFFECT_COMMUNICATORS:
+		start_numbers_of_array(e);
+		break;
 	}
 }
 
@@ -117,12 +137,13 @@ static __always_inline void apply_effect(struct thread *t, const struct call_spe
  * Emits an open call that will not return. A call that is sent at its entry can be here, too:
  * its stack could not be unwound completely.
  */
-static __attribute__((noinline)) void abandon(struct event *e)
+static __attribute__((noinline)) void abandon(struct open_call *c)
 {
+	struct event *e = &c->event;
 	__u32 call = e->call;
 	struct call_spec *spec = bpf_map_lookup_elem(&calls, &call);
 
-	if (!spec || spec->count_only)
+	if (!spec || spec->count_only || c->is_silent)
 		return;
 	if (!(e->flags & EVENT_NO_RETURN))
 		e->flags |= EVENT_ABANDONED;
@@ -142,7 +163,7 @@ static __always_inline void abandon_left_calls(struct thread *t, __u64 sp, __u64
 
 		if (!c || c->sp > sp || (c->sp == sp && is_trampoline(caller_pc)))
 			return;
-		abandon(&c->event);
+		abandon(c);
 		t->open--;
 	}
 }
@@ -211,6 +232,7 @@ enum entry_kind {
 	ENTRY_CALL,      /* all other rows of the call table */
 	ENTRY_LAUNCH,    /* rows of the call table with EFFECT_LAUNCH */
 	ENTRY_ALLOCATOR, /* rows of the call table with CLASS_ALLOCATOR */
+	ENTRY_COLLECTIVE, /* rows of the call table with CLASS_COLLECTIVE */
 };
 
 /* Counts a call of a counted function. Returns 1 if the call must be processed further. */
@@ -239,7 +261,7 @@ static __always_inline int enter(struct pt_regs *ctx, const enum entry_kind kind
 	struct open_call *c, *outer;
 	struct thread *t;
 	__u64 now;
-	__u32 *epoch;
+	__u32 *epoch, ended = 0;
 	int at_entry;
 
 	if (paused)
@@ -254,23 +276,31 @@ static __always_inline int enter(struct pt_regs *ctx, const enum entry_kind kind
 		return 0;
 	if (kind == ENTRY_CALL && !count_call(spec, call))
 		return 0;
+	/* Before all reasons to lose the call: rows of a later communicator must not get its identity. */
+	if (kind == ENTRY_COLLECTIVE && spec->effect == EFFECT_COMMUNICATOR_END && call_arg(ctx, 0))
+		ended = change_epoch(tgid, call_arg(ctx, 0), 0);
 	now = bpf_ktime_get_ns();
 	if (kind == ENTRY_LAUNCH && is_outside_launch_window(now))
 		return 0;
 	s = stats_of(spec->class);
 	if (!s)
 		return 0;
-	if (!spec->count_only)
+	if (!spec->count_only && spec->decode != DECODE_GROUP_START)
 		s->seen++;
 	t = thread_state(id);
 	if (!t)
 		return spec->count_only ? 0 : count_loss(s, LOSS_THREADS);
 	t->epoch = epoch ? *epoch : 0;
 	count_hit(t, spec);
-	if (sample_progress && kind != ENTRY_ALLOCATOR && submits_work(spec))
+	if (sample_progress && kind != ENTRY_ALLOCATOR && kind != ENTRY_COLLECTIVE && submits_work(spec))
 		note_submission(t, tgid, now);
-	read_stack_top(ctx, &top);
+	if (record_arguments && kind == ENTRY_LAUNCH)
+		read_stack_top(ctx, &top, 1);
+	else
+		read_stack_top(ctx, &top, 0);
 	abandon_left_calls(t, REG_SP(ctx), top.caller_pc);
+	if (kind == ENTRY_COLLECTIVE && spec->decode == DECODE_GROUP_START)
+		return start_group(t);
 	c = open_call(t, t->open);
 	if (!c)
 		return spec->count_only ? 0 : count_loss(s, LOSS_DEPTH);
@@ -282,11 +312,21 @@ static __always_inline int enter(struct pt_regs *ctx, const enum entry_kind kind
 	c->event.tid = id;
 	c->event.start_ns = now;
 	read_context(t, &c->event);
-	if (kind == ENTRY_LAUNCH)
+	if (kind == ENTRY_COLLECTIVE && is_inside_nccl(t, spec)) {
+		s->seen--;
+		open_silently(t, c);
+		return 0;
+	}
+	if (kind == ENTRY_LAUNCH) {
 		read_launch(ctx, t, spec, &top, &c->event);
+		if (record_arguments)
+			read_arguments(ctx, t, spec, &top, &c->event);
+	}
+	if (kind == ENTRY_COLLECTIVE)
+		read_collective(ctx, t, spec, ended, &c->event);
 	else if (kind == ENTRY_ALLOCATOR)
 		read_allocator(ctx, t, spec, allocator, &top, &c->event);
-	else
+	else if (kind == ENTRY_CALL)
 		read_args(ctx, t, spec, &c->event);
 	at_entry = spec->return_probe == RETURN_NEVER || (kind == ENTRY_LAUNCH && skip_returns);
 	if (at_entry) {
@@ -335,6 +375,12 @@ int allocator_enter(struct pt_regs *ctx)
 	return enter(ctx, ENTRY_ALLOCATOR);
 }
 
+SEC("uprobe.multi/collective_enter")
+int collective_enter(struct pt_regs *ctx)
+{
+	return enter(ctx, ENTRY_COLLECTIVE);
+}
+
 /* Removes and returns the open call that returns here; abandons open calls inside it. */
 static __always_inline struct open_call *pop_returning_call(struct thread *t, __u32 call, __u64 sp)
 {
@@ -346,7 +392,7 @@ static __always_inline struct open_call *pop_returning_call(struct thread *t, __
 		t->open--;
 		if (SP_AT_RETURN(c->sp) == sp && c->event.call == call)
 			return c;
-		abandon(&c->event);
+		abandon(c);
 	}
 	return 0;
 }
@@ -371,12 +417,19 @@ int call_exit(struct pt_regs *ctx)
 	if (!spec || !c)
 		return 0;
 	count_hit(t, spec);
+	if (c->is_silent)
+		return 0;
 	s = stats_of(spec->class);
 	e = &c->event;
 	e->dur_ns = now - e->start_ns - e->dur_ns; /* until now, dur_ns was the time of holds */
 	e->result = REG_RESULT(ctx);
 	e->cpu = bpf_get_smp_processor_id();
-	e->ptr = arg_at_return(e, &spec->ptr, e->ptr);
+	if (record_arguments && kept_launches && is_sticky(e->result))
+		freeze_arguments(e->pid);
+	if (makes_communicator(spec, e) && spec->ptr.from == ARG_OUT)
+		e->ptr = read_user(e, e->ptr + spec->ptr.offset, spec->ptr.size);
+	else
+		e->ptr = arg_at_return(e, &spec->ptr, e->ptr);
 	e->stream = arg_at_return(e, &spec->stream, e->stream);
 	e->src = arg_at_return(e, &spec->src, e->src);
 	if (spec->value.from == ARG_OUT)
@@ -385,6 +438,8 @@ int call_exit(struct pt_regs *ctx)
 		read_uuid(e);
 	e->bytes = arg_at_return(e, &spec->bytes, e->bytes);
 	apply_effect(t, spec, c);
+	if (spec->class == CLASS_COLLECTIVE)
+		take_back_number(spec, e);
 	if (!spec->count_only)
 		emit(s, e);
 	return 0;

@@ -68,6 +68,48 @@ type CudaArgSpec struct {
 	Offset uint16
 }
 
+type CudaArgumentsEvent struct {
+	_         structs.HostLayout
+	Kind      uint16
+	Form      uint8
+	Count     uint8
+	Pid       uint32
+	Tid       uint32
+	Bytes     uint16
+	NearBytes uint16
+	StartNs   uint64
+	Function  uint64
+	Stream    uint64
+	Context   uint64
+	Near      uint8
+	IsKnown   uint8
+	IsCut     uint8
+	Pad       [3]uint8
+	Call      uint16
+	At        [32]uint16
+	Data      [512]uint8
+}
+
+type CudaArgumentsForm uint32
+
+const (
+	CudaArgumentsFormARGUMENTS_POINTERS CudaArgumentsForm = 1
+	CudaArgumentsFormARGUMENTS_BUFFER   CudaArgumentsForm = 2
+)
+
+type CudaArgumentsRecord struct {
+	_     structs.HostLayout
+	Event CudaArgumentsEvent
+	Spare [512]uint8
+}
+
+type CudaArgumentsStream struct {
+	_       structs.HostLayout
+	Pid     uint64
+	Context uint64
+	Stream  uint64
+}
+
 type CudaCacheSet struct {
 	_    structs.HostLayout
 	Ways [5]struct {
@@ -98,13 +140,14 @@ type CudaCachedPath struct {
 type CudaCallClass uint32
 
 const (
-	CudaCallClassCLASS_MEMORY    CudaCallClass = 0
-	CudaCallClassCLASS_LAUNCH    CudaCallClass = 1
-	CudaCallClassCLASS_COPY      CudaCallClass = 2
-	CudaCallClassCLASS_SYNC      CudaCallClass = 3
-	CudaCallClassCLASS_API       CudaCallClass = 4
-	CudaCallClassCLASS_ALLOCATOR CudaCallClass = 5
-	CudaCallClassCLASS_COUNT     CudaCallClass = 6
+	CudaCallClassCLASS_MEMORY     CudaCallClass = 0
+	CudaCallClassCLASS_LAUNCH     CudaCallClass = 1
+	CudaCallClassCLASS_COPY       CudaCallClass = 2
+	CudaCallClassCLASS_SYNC       CudaCallClass = 3
+	CudaCallClassCLASS_API        CudaCallClass = 4
+	CudaCallClassCLASS_ALLOCATOR  CudaCallClass = 5
+	CudaCallClassCLASS_COLLECTIVE CudaCallClass = 6
+	CudaCallClassCLASS_COUNT      CudaCallClass = 7
 )
 
 type CudaCallDecode uint32
@@ -129,24 +172,35 @@ const (
 	CudaCallDecodeDECODE_ALLOCATOR      CudaCallDecode = 16
 	CudaCallDecodeDECODE_ALLOCATOR_POOL CudaCallDecode = 17
 	CudaCallDecodeDECODE_REPORT         CudaCallDecode = 18
+	CudaCallDecodeDECODE_COLLECTIVE     CudaCallDecode = 19
+	CudaCallDecodeDECODE_SEND           CudaCallDecode = 20
+	CudaCallDecodeDECODE_RECV           CudaCallDecode = 21
+	CudaCallDecodeDECODE_COMMUNICATOR   CudaCallDecode = 22
+	CudaCallDecodeDECODE_INIT_RANK      CudaCallDecode = 23
+	CudaCallDecodeDECODE_INIT_IDS       CudaCallDecode = 24
+	CudaCallDecodeDECODE_GROUP_START    CudaCallDecode = 25
+	CudaCallDecodeDECODE_GROUP_END      CudaCallDecode = 26
 )
 
 type CudaCallEffect uint32
 
 const (
-	CudaCallEffectEFFECT_NONE            CudaCallEffect = 0
-	CudaCallEffectEFFECT_NAME            CudaCallEffect = 1
-	CudaCallEffectEFFECT_LAUNCH          CudaCallEffect = 2
-	CudaCallEffectEFFECT_RARE_LAUNCH     CudaCallEffect = 3
-	CudaCallEffectEFFECT_UNLOAD          CudaCallEffect = 4
-	CudaCallEffectEFFECT_CONTEXT_SET     CudaCallEffect = 5
-	CudaCallEffectEFFECT_CONTEXT_PUSH    CudaCallEffect = 6
-	CudaCallEffectEFFECT_CONTEXT_POP     CudaCallEffect = 7
-	CudaCallEffectEFFECT_CONTEXT_CREATE  CudaCallEffect = 8
-	CudaCallEffectEFFECT_CONTEXT_DESTROY CudaCallEffect = 9
-	CudaCallEffectEFFECT_CONTEXT_RETAIN  CudaCallEffect = 10
-	CudaCallEffectEFFECT_CONTEXT_GET     CudaCallEffect = 11
-	CudaCallEffectEFFECT_DEVICE_GET      CudaCallEffect = 12
+	CudaCallEffectEFFECT_NONE             CudaCallEffect = 0
+	CudaCallEffectEFFECT_NAME             CudaCallEffect = 1
+	CudaCallEffectEFFECT_LAUNCH           CudaCallEffect = 2
+	CudaCallEffectEFFECT_RARE_LAUNCH      CudaCallEffect = 3
+	CudaCallEffectEFFECT_UNLOAD           CudaCallEffect = 4
+	CudaCallEffectEFFECT_CONTEXT_SET      CudaCallEffect = 5
+	CudaCallEffectEFFECT_CONTEXT_PUSH     CudaCallEffect = 6
+	CudaCallEffectEFFECT_CONTEXT_POP      CudaCallEffect = 7
+	CudaCallEffectEFFECT_CONTEXT_CREATE   CudaCallEffect = 8
+	CudaCallEffectEFFECT_CONTEXT_DESTROY  CudaCallEffect = 9
+	CudaCallEffectEFFECT_CONTEXT_RETAIN   CudaCallEffect = 10
+	CudaCallEffectEFFECT_CONTEXT_GET      CudaCallEffect = 11
+	CudaCallEffectEFFECT_DEVICE_GET       CudaCallEffect = 12
+	CudaCallEffectEFFECT_COMMUNICATOR     CudaCallEffect = 13
+	CudaCallEffectEFFECT_COMMUNICATORS    CudaCallEffect = 14
+	CudaCallEffectEFFECT_COMMUNICATOR_END CudaCallEffect = 15
 )
 
 type CudaCallSpec struct {
@@ -269,6 +323,19 @@ type CudaInferenceStats struct {
 	UnwindingNs uint64
 }
 
+type CudaKeptStream struct {
+	_        structs.HostLayout
+	Launches uint64
+	Index    uint32
+	Pad      uint32
+}
+
+type CudaKernelLayout struct {
+	_     structs.HostLayout
+	Count uint32
+	Size  [32]uint16
+}
+
 type CudaLearnedEvent struct {
 	_             structs.HostLayout
 	Kind          uint16
@@ -312,6 +379,22 @@ const (
 	CudaNameSourceNAME_FROM_CALL   CudaNameSource = 0
 	CudaNameSourceNAME_FROM_HANDLE CudaNameSource = 1
 )
+
+type CudaNumber struct {
+	_       structs.HostLayout
+	Last    uint64
+	Counted uint64
+	Thread  uint64
+	Epoch   uint64
+}
+
+type CudaNumberKey struct {
+	_            structs.HostLayout
+	Communicator uint64
+	Epoch        uint64
+	Pid          uint32
+	Slot         int32
+}
 
 type CudaProcessAllocator struct {
 	_           structs.HostLayout
@@ -401,13 +484,14 @@ type CudaPythonProcess struct {
 type CudaRecordKind uint32
 
 const (
-	CudaRecordKindRECORD_CALL     CudaRecordKind = 1
-	CudaRecordKindRECORD_STACK    CudaRecordKind = 2
-	CudaRecordKindRECORD_NAME     CudaRecordKind = 3
-	CudaRecordKindRECORD_PROCESS  CudaRecordKind = 4
-	CudaRecordKindRECORD_UNWOUND  CudaRecordKind = 5
-	CudaRecordKindRECORD_LEARNED  CudaRecordKind = 6
-	CudaRecordKindRECORD_PROGRESS CudaRecordKind = 7
+	CudaRecordKindRECORD_CALL      CudaRecordKind = 1
+	CudaRecordKindRECORD_STACK     CudaRecordKind = 2
+	CudaRecordKindRECORD_NAME      CudaRecordKind = 3
+	CudaRecordKindRECORD_PROCESS   CudaRecordKind = 4
+	CudaRecordKindRECORD_UNWOUND   CudaRecordKind = 5
+	CudaRecordKindRECORD_LEARNED   CudaRecordKind = 6
+	CudaRecordKindRECORD_PROGRESS  CudaRecordKind = 7
+	CudaRecordKindRECORD_ARGUMENTS CudaRecordKind = 8
 )
 
 type CudaReturnProbe uint32
@@ -469,7 +553,8 @@ type CudaThread struct {
 	Calls         [6]struct {
 		_         structs.HostLayout
 		Sp        uint64
-		NameKnown uint64
+		NameKnown uint32
+		IsSilent  uint32
 		Event     CudaEvent
 	}
 	Fingerprint     uint64
@@ -484,8 +569,18 @@ type CudaThread struct {
 	UnwindPaidUntil uint64
 	ProgressDueNs   uint64
 	Submitted       uint64
-	LastAllocator   uint64
-	Scratch         struct {
+	Group           uint64
+	GroupDepth      uint32
+	GroupOperations uint32
+	ModuleMethod    struct {
+		_           structs.HostLayout
+		Code        uint64
+		Interpreter uint64
+		Locals      uint32
+		SelfIsCell  uint32
+	}
+	LastAllocator uint64
+	Scratch       struct {
 		_     structs.HostLayout
 		Stack CudaStackEvent
 		_     [1792]byte
@@ -514,7 +609,7 @@ type CudaUnwoundEvent struct {
 	StopPc      uint64
 	Error       uint32
 	KernelWords uint16
-	Pad         uint16
+	ClassWords  uint16
 }
 
 // Names of all BPF objects in the ELF.
@@ -530,8 +625,14 @@ const (
 	CudaMapCounts                = "counts"
 	CudaMapEvents                = "events"
 	CudaMapFrameWindows          = "frame_windows"
+	CudaMapFreeStreams           = "free_streams"
+	CudaMapFrozenProcesses       = "frozen_processes"
 	CudaMapHandles               = "handles"
+	CudaMapKeptArguments         = "kept_arguments"
+	CudaMapKeptStreams           = "kept_streams"
+	CudaMapKernelLayouts         = "kernel_layouts"
 	CudaMapNameChecks            = "name_checks"
+	CudaMapOperationNumbers      = "operation_numbers"
 	CudaMapPathCache             = "path_cache"
 	CudaMapProgressIndexes       = "progress_indexes"
 	CudaMapProgressProcesses     = "progress_processes"
@@ -548,16 +649,22 @@ const (
 	CudaProgAllocatorReport      = "allocator_report"
 	CudaProgCallEnter            = "call_enter"
 	CudaProgCallExit             = "call_exit"
+	CudaProgCollectiveEnter      = "collective_enter"
 	CudaProgLaunchEnter          = "launch_enter"
+	CudaVarAnyFrozen             = "any_frozen"
+	CudaVarArgumentsLost         = "arguments_lost"
 	CudaVarCheckEvery            = "check_every"
+	CudaVarKeptLaunches          = "kept_launches"
 	CudaVarLastCacheSet          = "last_cache_set"
 	CudaVarLaunchesFromNs        = "launches_from_ns"
 	CudaVarLaunchesUntilNs       = "launches_until_ns"
+	CudaVarNumbersLost           = "numbers_lost"
 	CudaVarOnlyCgroup            = "only_cgroup"
 	CudaVarOnlyCgroupLevel       = "only_cgroup_level"
 	CudaVarOnlyComm              = "only_comm"
 	CudaVarPaused                = "paused"
 	CudaVarRecordAll             = "record_all"
+	CudaVarRecordArguments       = "record_arguments"
 	CudaVarRecordingEnded        = "recording_ended"
 	CudaVarSampleProgress        = "sample_progress"
 	CudaVarSkipReturns           = "skip_returns"
@@ -566,6 +673,8 @@ const (
 	CudaVarTaskThreadPointer     = "task_thread_pointer"
 	CudaVarUnusedAction          = "unused_action"
 	CudaVarUnusedAllocatorSource = "unused_allocator_source"
+	CudaVarUnusedArguments       = "unused_arguments"
+	CudaVarUnusedArgumentsStream = "unused_arguments_stream"
 	CudaVarUnusedBeginning       = "unused_beginning"
 	CudaVarUnusedChange          = "unused_change"
 	CudaVarUnusedCheck           = "unused_check"
@@ -574,9 +683,12 @@ const (
 	CudaVarUnusedEffect          = "unused_effect"
 	CudaVarUnusedEvent           = "unused_event"
 	CudaVarUnusedFlags           = "unused_flags"
+	CudaVarUnusedForm            = "unused_form"
 	CudaVarUnusedFrom            = "unused_from"
 	CudaVarUnusedHitKind         = "unused_hit_kind"
+	CudaVarUnusedKeptStream      = "unused_kept_stream"
 	CudaVarUnusedKind            = "unused_kind"
+	CudaVarUnusedLayout          = "unused_layout"
 	CudaVarUnusedLearned         = "unused_learned"
 	CudaVarUnusedLevel           = "unused_level"
 	CudaVarUnusedMode            = "unused_mode"
@@ -586,6 +698,7 @@ const (
 	CudaVarUnusedProgressProcess = "unused_progress_process"
 	CudaVarUnusedProgressSlot    = "unused_progress_slot"
 	CudaVarUnusedReason          = "unused_reason"
+	CudaVarUnusedRecord          = "unused_record"
 	CudaVarUnusedReturnProbe     = "unused_return_probe"
 	CudaVarUnusedSample          = "unused_sample"
 	CudaVarUnusedSlot            = "unused_slot"
@@ -643,6 +756,7 @@ type CudaProgramSpecs struct {
 	AllocatorReport *ebpf.ProgramSpec `ebpf:"allocator_report"`
 	CallEnter       *ebpf.ProgramSpec `ebpf:"call_enter"`
 	CallExit        *ebpf.ProgramSpec `ebpf:"call_exit"`
+	CollectiveEnter *ebpf.ProgramSpec `ebpf:"collective_enter"`
 	LaunchEnter     *ebpf.ProgramSpec `ebpf:"launch_enter"`
 }
 
@@ -659,8 +773,14 @@ type CudaMapSpecs struct {
 	Counts              *ebpf.MapSpec `ebpf:"counts"`
 	Events              *ebpf.MapSpec `ebpf:"events"`
 	FrameWindows        *ebpf.MapSpec `ebpf:"frame_windows"`
+	FreeStreams         *ebpf.MapSpec `ebpf:"free_streams"`
+	FrozenProcesses     *ebpf.MapSpec `ebpf:"frozen_processes"`
 	Handles             *ebpf.MapSpec `ebpf:"handles"`
+	KeptArguments       *ebpf.MapSpec `ebpf:"kept_arguments"`
+	KeptStreams         *ebpf.MapSpec `ebpf:"kept_streams"`
+	KernelLayouts       *ebpf.MapSpec `ebpf:"kernel_layouts"`
 	NameChecks          *ebpf.MapSpec `ebpf:"name_checks"`
+	OperationNumbers    *ebpf.MapSpec `ebpf:"operation_numbers"`
 	PathCache           *ebpf.MapSpec `ebpf:"path_cache"`
 	ProgressIndexes     *ebpf.MapSpec `ebpf:"progress_indexes"`
 	ProgressProcesses   *ebpf.MapSpec `ebpf:"progress_processes"`
@@ -679,15 +799,20 @@ type CudaMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type CudaVariableSpecs struct {
+	AnyFrozen             *ebpf.VariableSpec `ebpf:"any_frozen"`
+	ArgumentsLost         *ebpf.VariableSpec `ebpf:"arguments_lost"`
 	CheckEvery            *ebpf.VariableSpec `ebpf:"check_every"`
+	KeptLaunches          *ebpf.VariableSpec `ebpf:"kept_launches"`
 	LastCacheSet          *ebpf.VariableSpec `ebpf:"last_cache_set"`
 	LaunchesFromNs        *ebpf.VariableSpec `ebpf:"launches_from_ns"`
 	LaunchesUntilNs       *ebpf.VariableSpec `ebpf:"launches_until_ns"`
+	NumbersLost           *ebpf.VariableSpec `ebpf:"numbers_lost"`
 	OnlyCgroup            *ebpf.VariableSpec `ebpf:"only_cgroup"`
 	OnlyCgroupLevel       *ebpf.VariableSpec `ebpf:"only_cgroup_level"`
 	OnlyComm              *ebpf.VariableSpec `ebpf:"only_comm"`
 	Paused                *ebpf.VariableSpec `ebpf:"paused"`
 	RecordAll             *ebpf.VariableSpec `ebpf:"record_all"`
+	RecordArguments       *ebpf.VariableSpec `ebpf:"record_arguments"`
 	RecordingEnded        *ebpf.VariableSpec `ebpf:"recording_ended"`
 	SampleProgress        *ebpf.VariableSpec `ebpf:"sample_progress"`
 	SkipReturns           *ebpf.VariableSpec `ebpf:"skip_returns"`
@@ -696,6 +821,8 @@ type CudaVariableSpecs struct {
 	TaskThreadPointer     *ebpf.VariableSpec `ebpf:"task_thread_pointer"`
 	UnusedAction          *ebpf.VariableSpec `ebpf:"unused_action"`
 	UnusedAllocatorSource *ebpf.VariableSpec `ebpf:"unused_allocator_source"`
+	UnusedArguments       *ebpf.VariableSpec `ebpf:"unused_arguments"`
+	UnusedArgumentsStream *ebpf.VariableSpec `ebpf:"unused_arguments_stream"`
 	UnusedBeginning       *ebpf.VariableSpec `ebpf:"unused_beginning"`
 	UnusedChange          *ebpf.VariableSpec `ebpf:"unused_change"`
 	UnusedCheck           *ebpf.VariableSpec `ebpf:"unused_check"`
@@ -704,9 +831,12 @@ type CudaVariableSpecs struct {
 	UnusedEffect          *ebpf.VariableSpec `ebpf:"unused_effect"`
 	UnusedEvent           *ebpf.VariableSpec `ebpf:"unused_event"`
 	UnusedFlags           *ebpf.VariableSpec `ebpf:"unused_flags"`
+	UnusedForm            *ebpf.VariableSpec `ebpf:"unused_form"`
 	UnusedFrom            *ebpf.VariableSpec `ebpf:"unused_from"`
 	UnusedHitKind         *ebpf.VariableSpec `ebpf:"unused_hit_kind"`
+	UnusedKeptStream      *ebpf.VariableSpec `ebpf:"unused_kept_stream"`
 	UnusedKind            *ebpf.VariableSpec `ebpf:"unused_kind"`
+	UnusedLayout          *ebpf.VariableSpec `ebpf:"unused_layout"`
 	UnusedLearned         *ebpf.VariableSpec `ebpf:"unused_learned"`
 	UnusedLevel           *ebpf.VariableSpec `ebpf:"unused_level"`
 	UnusedMode            *ebpf.VariableSpec `ebpf:"unused_mode"`
@@ -716,6 +846,7 @@ type CudaVariableSpecs struct {
 	UnusedProgressProcess *ebpf.VariableSpec `ebpf:"unused_progress_process"`
 	UnusedProgressSlot    *ebpf.VariableSpec `ebpf:"unused_progress_slot"`
 	UnusedReason          *ebpf.VariableSpec `ebpf:"unused_reason"`
+	UnusedRecord          *ebpf.VariableSpec `ebpf:"unused_record"`
 	UnusedReturnProbe     *ebpf.VariableSpec `ebpf:"unused_return_probe"`
 	UnusedSample          *ebpf.VariableSpec `ebpf:"unused_sample"`
 	UnusedSlot            *ebpf.VariableSpec `ebpf:"unused_slot"`
@@ -756,8 +887,14 @@ type CudaMaps struct {
 	Counts              *ebpf.Map `ebpf:"counts"`
 	Events              *ebpf.Map `ebpf:"events"`
 	FrameWindows        *ebpf.Map `ebpf:"frame_windows"`
+	FreeStreams         *ebpf.Map `ebpf:"free_streams"`
+	FrozenProcesses     *ebpf.Map `ebpf:"frozen_processes"`
 	Handles             *ebpf.Map `ebpf:"handles"`
+	KeptArguments       *ebpf.Map `ebpf:"kept_arguments"`
+	KeptStreams         *ebpf.Map `ebpf:"kept_streams"`
+	KernelLayouts       *ebpf.Map `ebpf:"kernel_layouts"`
 	NameChecks          *ebpf.Map `ebpf:"name_checks"`
+	OperationNumbers    *ebpf.Map `ebpf:"operation_numbers"`
 	PathCache           *ebpf.Map `ebpf:"path_cache"`
 	ProgressIndexes     *ebpf.Map `ebpf:"progress_indexes"`
 	ProgressProcesses   *ebpf.Map `ebpf:"progress_processes"`
@@ -783,8 +920,14 @@ func (m *CudaMaps) Close() error {
 		m.Counts,
 		m.Events,
 		m.FrameWindows,
+		m.FreeStreams,
+		m.FrozenProcesses,
 		m.Handles,
+		m.KeptArguments,
+		m.KeptStreams,
+		m.KernelLayouts,
 		m.NameChecks,
+		m.OperationNumbers,
 		m.PathCache,
 		m.ProgressIndexes,
 		m.ProgressProcesses,
@@ -804,15 +947,20 @@ func (m *CudaMaps) Close() error {
 //
 // It can be passed to LoadCudaObjects or ebpf.CollectionSpec.LoadAndAssign.
 type CudaVariables struct {
+	AnyFrozen             *ebpf.Variable `ebpf:"any_frozen"`
+	ArgumentsLost         *ebpf.Variable `ebpf:"arguments_lost"`
 	CheckEvery            *ebpf.Variable `ebpf:"check_every"`
+	KeptLaunches          *ebpf.Variable `ebpf:"kept_launches"`
 	LastCacheSet          *ebpf.Variable `ebpf:"last_cache_set"`
 	LaunchesFromNs        *ebpf.Variable `ebpf:"launches_from_ns"`
 	LaunchesUntilNs       *ebpf.Variable `ebpf:"launches_until_ns"`
+	NumbersLost           *ebpf.Variable `ebpf:"numbers_lost"`
 	OnlyCgroup            *ebpf.Variable `ebpf:"only_cgroup"`
 	OnlyCgroupLevel       *ebpf.Variable `ebpf:"only_cgroup_level"`
 	OnlyComm              *ebpf.Variable `ebpf:"only_comm"`
 	Paused                *ebpf.Variable `ebpf:"paused"`
 	RecordAll             *ebpf.Variable `ebpf:"record_all"`
+	RecordArguments       *ebpf.Variable `ebpf:"record_arguments"`
 	RecordingEnded        *ebpf.Variable `ebpf:"recording_ended"`
 	SampleProgress        *ebpf.Variable `ebpf:"sample_progress"`
 	SkipReturns           *ebpf.Variable `ebpf:"skip_returns"`
@@ -821,6 +969,8 @@ type CudaVariables struct {
 	TaskThreadPointer     *ebpf.Variable `ebpf:"task_thread_pointer"`
 	UnusedAction          *ebpf.Variable `ebpf:"unused_action"`
 	UnusedAllocatorSource *ebpf.Variable `ebpf:"unused_allocator_source"`
+	UnusedArguments       *ebpf.Variable `ebpf:"unused_arguments"`
+	UnusedArgumentsStream *ebpf.Variable `ebpf:"unused_arguments_stream"`
 	UnusedBeginning       *ebpf.Variable `ebpf:"unused_beginning"`
 	UnusedChange          *ebpf.Variable `ebpf:"unused_change"`
 	UnusedCheck           *ebpf.Variable `ebpf:"unused_check"`
@@ -829,9 +979,12 @@ type CudaVariables struct {
 	UnusedEffect          *ebpf.Variable `ebpf:"unused_effect"`
 	UnusedEvent           *ebpf.Variable `ebpf:"unused_event"`
 	UnusedFlags           *ebpf.Variable `ebpf:"unused_flags"`
+	UnusedForm            *ebpf.Variable `ebpf:"unused_form"`
 	UnusedFrom            *ebpf.Variable `ebpf:"unused_from"`
 	UnusedHitKind         *ebpf.Variable `ebpf:"unused_hit_kind"`
+	UnusedKeptStream      *ebpf.Variable `ebpf:"unused_kept_stream"`
 	UnusedKind            *ebpf.Variable `ebpf:"unused_kind"`
+	UnusedLayout          *ebpf.Variable `ebpf:"unused_layout"`
 	UnusedLearned         *ebpf.Variable `ebpf:"unused_learned"`
 	UnusedLevel           *ebpf.Variable `ebpf:"unused_level"`
 	UnusedMode            *ebpf.Variable `ebpf:"unused_mode"`
@@ -841,6 +994,7 @@ type CudaVariables struct {
 	UnusedProgressProcess *ebpf.Variable `ebpf:"unused_progress_process"`
 	UnusedProgressSlot    *ebpf.Variable `ebpf:"unused_progress_slot"`
 	UnusedReason          *ebpf.Variable `ebpf:"unused_reason"`
+	UnusedRecord          *ebpf.Variable `ebpf:"unused_record"`
 	UnusedReturnProbe     *ebpf.Variable `ebpf:"unused_return_probe"`
 	UnusedSample          *ebpf.Variable `ebpf:"unused_sample"`
 	UnusedSlot            *ebpf.Variable `ebpf:"unused_slot"`
@@ -860,6 +1014,7 @@ type CudaPrograms struct {
 	AllocatorReport *ebpf.Program `ebpf:"allocator_report"`
 	CallEnter       *ebpf.Program `ebpf:"call_enter"`
 	CallExit        *ebpf.Program `ebpf:"call_exit"`
+	CollectiveEnter *ebpf.Program `ebpf:"collective_enter"`
 	LaunchEnter     *ebpf.Program `ebpf:"launch_enter"`
 }
 
@@ -869,6 +1024,7 @@ func (p *CudaPrograms) Close() error {
 		p.AllocatorReport,
 		p.CallEnter,
 		p.CallExit,
+		p.CollectiveEnter,
 		p.LaunchEnter,
 	)
 }

@@ -17,6 +17,7 @@ enum record_kind {
 	RECORD_UNWOUND = 5, /* struct unwound_event: a new stack, unwound by the OpenTelemetry profiler */
 	RECORD_LEARNED = 6, /* struct learned_event: the stack that a provisional stack ID means */
 	RECORD_PROGRESS = 7, /* struct progress_event: progress words of channels */
+	RECORD_ARGUMENTS = 8, /* struct arguments_event: the arguments of a kernel launch */
 };
 
 /* Classes of calls. Seen, sent and lost calls are counted per class. */
@@ -27,6 +28,7 @@ enum call_class {
 	CLASS_SYNC,
 	CLASS_API,
 	CLASS_ALLOCATOR, /* events of a caching allocator */
+	CLASS_COLLECTIVE, /* calls of NCCL */
 	CLASS_COUNT,
 };
 
@@ -112,7 +114,9 @@ struct stack_event {
 
 /*
  * Header of an unwound stack. The frames follow as the OpenTelemetry profiler encodes them, in
- * 8-byte words. The first kernel_words words are not frames of the process.
+ * 8-byte words. The first kernel_words words are not frames of the process. After the frames come
+ * class_words words: the code object of a method of nn.Module, and the name of the class of self in
+ * each frame of this method, leaf first, in CLASS_NAME_WORDS (empty: unreadable).
  */
 struct unwound_event {
 	__u16 kind; /* RECORD_UNWOUND */
@@ -122,7 +126,7 @@ struct unwound_event {
 	__u64 stop_pc; /* program counter at which unwinding ended */
 	__u32 error;   /* ErrorCode of the OpenTelemetry profiler, 0: the stack is complete */
 	__u16 kernel_words;
-	__u16 _pad;
+	__u16 class_words; /* 0: the stack has no such frames */
 };
 _Static_assert(sizeof(struct unwound_event) == 32, "goes in front of the frames");
 
@@ -151,6 +155,83 @@ struct progress_event {
 	__u32 pid;
 	__u64 seen_ns; /* the slots had these words at this time */
 	struct progress_sample sample[PROGRESS_READS];
+};
+
+/* At most this many parameters of a launch are read. */
+#define MAX_ARGUMENTS 32
+/* At most this many bytes of their values are sent. */
+#define MAX_ARGUMENT_BYTES 512
+
+/* How the arguments of a launch were passed. */
+enum arguments_form {
+	ARGUMENTS_POINTERS = 1, /* kernelParams: an array of pointers to values */
+	ARGUMENTS_BUFFER, /* extra: all values in one buffer, data[0 .. bytes) */
+};
+
+/*
+ * The arguments of one launch. User space joins it with the call by pid, tid and start_ns. Value i of
+ * ARGUMENTS_POINTERS begins at data[at[i]]. The first near values are in one copy of memory,
+ * data[0 .. near_bytes); the others follow, each with at most 8 bytes or its known size.
+ */
+struct arguments_event {
+	__u16 kind; /* RECORD_ARGUMENTS */
+	__u8 form;  /* enum arguments_form */
+	__u8 count; /* pointers that could be read, or known parameters */
+	__u32 pid;
+	__u32 tid;
+	__u16 bytes; /* valid bytes of data */
+	__u16 near_bytes;
+	__u64 start_ns;
+	__u64 function;
+	__u64 stream;
+	__u64 context;
+	__u8 near;
+	__u8 is_known; /* count is the number of parameters; otherwise more pointers may be wrong */
+	__u8 is_cut;   /* values are missing: too many parameters or bytes, or unreadable memory */
+	__u8 _pad[3];
+	__u16 call; /* index into the call table */
+	__u16 at[MAX_ARGUMENTS];
+	__u8 data[MAX_ARGUMENT_BYTES];
+};
+_Static_assert(sizeof(struct arguments_event) == 632, "user space decodes it");
+
+/* A stream of a process. */
+struct arguments_stream {
+	__u64 pid, context, stream;
+};
+
+/* Memory for the arguments of a launch. A far value that is too long ends in the spare bytes. */
+struct arguments_record {
+	struct arguments_event event; /* kind is 0 while it is being written */
+	__u8 spare[MAX_ARGUMENT_BYTES];
+};
+
+/* The kept launches of a stream: launch n is in kept_arguments[index * kept_launches + n % kept_launches]. */
+struct kept_stream {
+	__u64 launches; /* so far */
+	__u32 index;
+	__u32 _pad;
+};
+
+/* The parameters of a kernel, from user space. */
+struct kernel_layout {
+	__u32 count;
+	__u16 size[MAX_ARGUMENTS];
+};
+
+/*
+ * Reading of arguments. All of it is in the memory of the thread, and not on the stack of the program: the
+ * verifier follows no values in memory, so its loops have few states.
+ */
+struct arguments_state {
+	__u64 pointers[MAX_ARGUMENTS];
+	struct kernel_layout layout; /* count 0 and sizes 0: unknown */
+	__u32 count;     /* pointers that were read */
+	__u32 plausible; /* of these, up to the first that is no address of the host */
+	__u32 is_far;    /* a value is not near the first ones */
+	__u32 near;      /* the first values that are near each other */
+	__u64 low, high; /* the near values */
+	struct arguments_record record; /* where arguments are read that are not kept */
 };
 
 /* Capacity of the unwinder's record, in 8-byte words. */
@@ -239,6 +320,15 @@ enum call_decode {
 	DECODE_ALLOCATOR,      /* record_trace without a pool argument, see read_trace */
 	DECODE_ALLOCATOR_POOL, /* record_trace with a pool argument, see read_trace */
 	DECODE_REPORT,         /* reportMemoryUsageToProfiler, see read_report */
+	/* Calls of NCCL, see read_collective. */
+	DECODE_COLLECTIVE,     /* an operation of all ranks of a communicator */
+	DECODE_SEND,           /* ncclSend */
+	DECODE_RECV,           /* ncclRecv */
+	DECODE_COMMUNICATOR,   /* another call, with only the arg_specs */
+	DECODE_INIT_RANK,      /* the same with an ncclUniqueId by value after argument 1 */
+	DECODE_INIT_IDS,       /* the same with an array of ncclUniqueId as argument 4 */
+	DECODE_GROUP_START,    /* ncclGroupStart: counted in the thread's state, sends no event */
+	DECODE_GROUP_END,      /* ncclGroupEnd */
 };
 
 /* Actions of a PyTorch allocator: c10::CachingDeviceAllocator::TraceEntry::Action. */
@@ -298,6 +388,9 @@ enum call_effect {
 	EFFECT_CONTEXT_RETAIN, /* ptr is the primary context of device ordinal bytes */
 	EFFECT_CONTEXT_GET,    /* ptr is the current context */
 	EFFECT_DEVICE_GET,     /* bytes is the device ordinal of the current context */
+	EFFECT_COMMUNICATOR,   /* ptr is a new communicator, whose numbers begin at 1 */
+	EFFECT_COMMUNICATORS,  /* src is an array of as many new communicators as bytes says */
+	EFFECT_COMMUNICATOR_END, /* at entry: the communicator ptr ends, and its address may be used again */
 };
 
 /* When the return of a call is probed. A call without a return probe is sent at its entry. */
@@ -353,7 +446,8 @@ struct class_stats {
 /* A call that has not returned. */
 struct open_call {
 	__u64 sp; /* stack pointer at entry: orders the open calls of a thread */
-	__u64 name_known; /* launches: user space already has the kernel's name */
+	__u32 name_known; /* launches: user space already has the kernel's name */
+	__u32 is_silent;  /* calls of NCCL inside of another call, and inner groups: no event */
 	struct event event;
 };
 
@@ -367,6 +461,21 @@ enum hit_kind {
 	HIT_OTHER,
 	HIT_KINDS,
 };
+
+/* The method of nn.Module whose frames have the class of a module as the type of self. */
+struct module_method {
+	__u64 code;        /* address of its code object as in frames, 0: not found yet */
+	__u64 interpreter; /* identifies the interpreter: an exec replaces it */
+	__u32 locals;      /* offset of the first local variable in a frame */
+	__u32 self_is_cell;
+};
+
+/* Bytes of the name of a class, with a final 0. A longer name is cut. */
+#define CLASS_NAME_WORDS 8
+#define CLASS_NAME_BYTES (8 * CLASS_NAME_WORDS)
+
+/* Frames of a stack whose classes are sent. Transformers have 10. */
+#define MAX_MODULE_FRAMES 64
 
 /* State of one thread that has called CUDA. Only that thread writes it. */
 struct thread {
@@ -390,10 +499,15 @@ struct thread {
 	__u64 unwind_paid_until; /* time until which the thread's unwinding is paid for, see ration.h */
 	__u64 progress_due_ns; /* the thread does not sample channels before this time */
 	__u64 submitted; /* calls that submit work, since the thread last sampled channels */
+	__u64 group;       /* number of the outermost NCCL group of the thread, from 1 on */
+	__u32 group_depth; /* ncclGroupStart without its ncclGroupEnd */
+	__u32 group_operations; /* operations in the group */
+	struct module_method module_method;
 	__u64 last_allocator; /* address of the last caching allocator object that was called, 0: none */
 	union {
 		struct stack_event stack;
 		struct name_event name;
+		struct arguments_state arguments;
 		__u64 words[336]; /* a structure or a part of an array, copied from user memory */
 	} scratch;
 };

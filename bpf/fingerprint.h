@@ -63,7 +63,8 @@ static __always_inline __u64 sequence_check_period(__u32 checks)
 /* Returns 1 for classes of frequent calls, whose stacks are inferred. */
 static __always_inline int can_infer(__u32 class)
 {
-	return class == CLASS_LAUNCH || class == CLASS_COPY || class == CLASS_API || class == CLASS_ALLOCATOR;
+	return class == CLASS_LAUNCH || class == CLASS_COPY || class == CLASS_API || class == CLASS_ALLOCATOR ||
+	       class == CLASS_COLLECTIVE;
 }
 
 /* Selects a random 1 in n of the calls, by a hash of the start time. n is a power of two. */

@@ -61,7 +61,8 @@ type HoldThread struct {
 	Calls         [6]struct {
 		_         structs.HostLayout
 		Sp        uint64
-		NameKnown uint64
+		NameKnown uint32
+		IsSilent  uint32
 		Event     struct {
 			_           structs.HostLayout
 			Kind        uint16
@@ -100,8 +101,18 @@ type HoldThread struct {
 	UnwindPaidUntil uint64
 	ProgressDueNs   uint64
 	Submitted       uint64
-	LastAllocator   uint64
-	Scratch         struct {
+	Group           uint64
+	GroupDepth      uint32
+	GroupOperations uint32
+	ModuleMethod    struct {
+		_           structs.HostLayout
+		Code        uint64
+		Interpreter uint64
+		Locals      uint32
+		SelfIsCell  uint32
+	}
+	LastAllocator uint64
+	Scratch       struct {
 		_     structs.HostLayout
 		Stack struct {
 			_        structs.HostLayout

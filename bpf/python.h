@@ -8,6 +8,7 @@
 
 #include "state.h"
 #include "stack.h"
+#include "moduleclass.h"
 
 /* Offset of the thread pointer (fs base, tpidr) in the kernel's task_struct. */
 const volatile __u32 task_thread_pointer = 0;
@@ -43,8 +44,11 @@ struct {
 } python_processes SEC(".maps");
 
 #define MAX_PYTHON_FRAMES 96
-/* Words read of an interpreter frame: all members that are needed are in its first 80 bytes. */
-#define PYTHON_FRAME_WORDS 10
+/*
+ * Words read of an interpreter frame: all members that are needed are in its first 80 bytes. The
+ * first local variable follows them since CPython 3.14.
+ */
+#define PYTHON_FRAME_WORDS 11
 
 /* Reads 8 bytes of user memory; 0 if they are unreadable. */
 static __always_inline __u64 read_word(__u64 address)
@@ -141,13 +145,16 @@ static __always_inline __u64 python_line(struct thread *t, __u32 pid, __u64 h)
 	return mix(h ^ frame_word(words, p->frame_code), frame_word(words, p->frame_instruction));
 }
 
-/* Mixes code object and instruction of every Python frame of the thread into h. */
+/*
+ * Mixes code object and instruction of every Python frame of the thread into h, and the classes of
+ * modules once the thread knows their method.
+ */
 GLOBAL_FUNC __u64 python_chain(struct thread *t, __u32 pid, __u64 h)
 {
 	const struct python_process *p = bpf_map_lookup_elem(&python_processes, &pid);
 	__u32 zero = 0;
 	struct frame_window *w = bpf_map_lookup_elem(&frame_windows, &zero);
-	__u64 frame;
+	__u64 frame, code;
 
 	if (!t || !p || !w)
 		return h;
@@ -159,7 +166,10 @@ GLOBAL_FUNC __u64 python_chain(struct thread *t, __u32 pid, __u64 h)
 
 		if (!words)
 			break;
-		h = mix(h ^ frame_word(words, p->frame_code), frame_word(words, p->frame_instruction));
+		code = frame_word(words, p->frame_code);
+		h = mix(h ^ code, frame_word(words, p->frame_instruction));
+		if (code == t->module_method.code)
+			h = mix(h, class_of_self(&t->module_method, frame_word(words, t->module_method.locals)));
 		frame = frame_word(words, p->frame_back);
 	}
 	return h;

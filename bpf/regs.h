@@ -137,22 +137,25 @@ static __always_inline int is_after_call(__u64 pc)
 /* The part of the stack that a function's entry probe reads. */
 struct stack_top {
 	__u64 caller_pc; /* return address, 0: unreadable */
-	__u64 args[3]; /* the first arguments on the stack */
+	__u64 args[5]; /* the first arguments on the stack; the last two only with record_arguments */
 };
 
-/* Reads return address and stack arguments at once: each read of user memory has a fixed cost. */
-static __always_inline void read_stack_top(struct pt_regs *ctx, struct stack_top *top)
+/*
+ * Reads return address and stack arguments at once: each read of user memory has a fixed cost. more is a constant:
+ * 1 also reads the last two arguments.
+ */
+static __always_inline void read_stack_top(struct pt_regs *ctx, struct stack_top *top, int more)
 {
 #if REG_ARGS == 6
-	if (!bpf_probe_read_user(top, sizeof(*top), (void *)ctx->sp))
+	if (!bpf_probe_read_user(top, sizeof(*top) - (more ? 0 : 16), (void *)ctx->sp))
 		return;
 #else
-	bpf_probe_read_user(top->args, sizeof(top->args), (void *)STACK_ARGS(ctx));
+	bpf_probe_read_user(top->args, sizeof(top->args) - (more ? 0 : 16), (void *)STACK_ARGS(ctx));
 #endif
 	top->caller_pc = return_address(ctx);
 }
 
-/* Integer argument i, counted from 0; i is a constant below REG_ARGS + 3. */
+/* Integer argument i, counted from 0; i is a constant below REG_ARGS + 5. */
 #define ARG(ctx, top, i) ((i) < REG_ARGS ? reg_arg(ctx, i) : (top)->args[(i) < REG_ARGS ? 0 : (i) - REG_ARGS])
 
 /* Returns integer argument i, counted from 0; 0 if it is unreadable. */

@@ -338,6 +338,7 @@ var CallTable = []ProbedFunction{
 		Decode:  CudaCallDecodeDECODE_LAUNCH,
 		Effect:  CudaCallEffectEFFECT_LAUNCH,
 		Columns: ColumnsLaunch,
+		Value:   argIn(10), // extra, which cuLaunchCooperativeKernel does not have: see read_arguments
 	},
 	{
 		Name:    "cuLaunchKernelEx",
@@ -959,6 +960,26 @@ var CallTable = []ProbedFunction{
 	},
 	{Name: "cuFuncGetName", Kind: "api", Class: classAPI, Columns: ColumnsFunction, Ptr: argIn(1)},
 	{Name: "cuKernelGetName", Kind: "api", Class: classAPI, Columns: ColumnsFunction, Ptr: argIn(1)},
+	{
+		Name:          "cuFuncGetParamInfo",
+		Kind:          "api",
+		Class:         classAPI,
+		ForKernelArgs: true,
+		Ptr:           argIn(0),
+		Bytes:         argOut(3),
+		Src:           argOut(2),
+		Value:         argIn(1),
+	},
+	{
+		Name:          "cuKernelGetParamInfo",
+		Kind:          "api",
+		Class:         classAPI,
+		ForKernelArgs: true,
+		Ptr:           argIn(0),
+		Bytes:         argOut(3),
+		Src:           argOut(2),
+		Value:         argIn(1),
+	},
 	{Name: "cuFuncLoad", Kind: "api", Class: classAPI, Columns: ColumnsFunction, Ptr: argIn(0)},
 	{Name: "cuModuleGetGlobal_v2", Kind: "api", Class: classAPI, Ptr: argOut(0), Bytes: argOut(1), Src: argIn(2)},
 	{Name: "cuLibraryGetGlobal", Kind: "api", Class: classAPI, Ptr: argOut(0), Bytes: argOut(1), Src: argIn(2)},
@@ -976,6 +997,27 @@ var CallTable = []ProbedFunction{
 	{Name: "cuLinkAddFile", Kind: "api", Class: classAPI, Ptr: argIn(0), Src: argIn(2)},
 	{Name: "cuLinkComplete", Kind: "api", Class: classAPI, Ptr: argIn(0)},
 	{Name: "cuLinkDestroy", Kind: "api", Class: classAPI, Ptr: argIn(0)},
+
+	// Texture and surface objects. The CUDA_RESOURCE_DESC has the type of the resource at offset 0, and at
+	// offset 8 its array or its address.
+	{
+		Name:  "cuTexObjectCreate",
+		Kind:  "api",
+		Class: classAPI,
+		Ptr:   argOut(0),
+		Src:   argPointee(1, 8),
+		Value: argPointee32(1, 0),
+	},
+	{Name: "cuTexObjectDestroy", Kind: "api", Class: classAPI, Ptr: argIn(0)},
+	{
+		Name:  "cuSurfObjectCreate",
+		Kind:  "api",
+		Class: classAPI,
+		Ptr:   argOut(0),
+		Src:   argPointee(1, 8),
+		Value: argPointee32(1, 0),
+	},
+	{Name: "cuSurfObjectDestroy", Kind: "api", Class: classAPI, Ptr: argIn(0)},
 
 	// Contexts and devices. Frequent functions send no event and only update the current context.
 	{Name: "cuInit", Kind: "api", Class: classAPI},

@@ -16,6 +16,9 @@
 
 char _license[] SEC("license") = "GPL";
 
+/* 1: stacks have the classes of modules. Otherwise no thread looks for their method. */
+const volatile __u8 record_classes = 0;
+
 /* Offsets in the OpenTelemetry profiler's per-CPU record; user space sets them before load. */
 const volatile __u32 record_error = 0;        /* s32: ErrorCode of the OpenTelemetry profiler */
 const volatile __u32 record_pc = 0;           /* u64: program counter at which unwinding ended */
@@ -72,16 +75,161 @@ static __always_inline __u64 hash_words(__u8 *record, __u32 words, __u64 h)
 	return c.hash;
 }
 
+/* Returns the ID of a stack: a hash of its words that fits a signed column. 0 means no stack. */
+static __always_inline __u64 hash_stack(__u8 *record, __u32 words, __u32 pid, __u32 error)
+{
+	return hash_words(record, words, mix(pid, error)) & 0x7fffffffffffffffULL;
+}
+
+/* State of the bpf_loop callbacks that visit the Python frames of a thread. */
+struct frame_walk {
+	struct thread *t;
+	const struct python_process *p;
+	struct frame_window *window;
+	__u8 *record;
+	__u64 frame; /* the next frame */
+	__u64 code;  /* find_method: the code object of _call_impl, which counts if there is no other */
+	__u32 at;    /* add_class: index of the next word of the record */
+	__u32 end;   /* add_class: index after the last class */
+};
+
+/* The Python frames that are visited. The fingerprint of a stack has MAX_PYTHON_FRAMES of them. */
+#define MAX_VISITED_FRAMES 512
+
+/* Prepares a visit of the Python frames of the thread. Returns 0 if it runs no Python. */
+static __always_inline int begin_walk(struct frame_walk *w, struct thread *t, __u8 *record, __u32 pid)
+{
+	__u32 zero = 0;
+
+	w->t = t;
+	w->record = record;
+	w->p = bpf_map_lookup_elem(&python_processes, &pid);
+	w->window = bpf_map_lookup_elem(&frame_windows, &zero);
+	if (!w->p || !w->window || w->p->version < PYTHON_3_11 || w->p->version > PYTHON_3_14)
+		return 0;
+	w->frame = python_frame(w->p);
+	if (!w->frame)
+		return 0;
+	w->window->start = 0;
+	return 1;
+}
+
+/*
+ * Returns the words of the next frame of a walk, or 0 after the last one and if they are unreadable.
+ * The window is the page of the frame: pages below it may not exist, and a failed read is slow.
+ */
+static __always_inline const __u64 *next_words(struct frame_walk *w)
+{
+	struct frame_window *page = w->window;
+
+	if (!w->frame)
+		return 0;
+	if (page->start != (w->frame & ~(FRAME_WINDOW - 1ULL))) {
+		page->start = w->frame & ~(FRAME_WINDOW - 1ULL);
+		if (bpf_probe_read_user(page->words, FRAME_WINDOW, (void *)page->start))
+			return 0;
+	}
+	return frame_words(w->t, page, w->frame);
+}
+
+/* Returns a number for the interpreter of a process, which differs after an exec. */
+static __always_inline __u64 interpreter_of(const struct python_process *p)
+{
+	return p->tls_key_address ^ p->none_address;
+}
+
+/* bpf_loop callback: adds the class of self to the record if the frame is of the method. */
+static long add_class(__u32 i, struct frame_walk *w)
+{
+	struct module_method *m = &w->t->module_method;
+	const __u64 *words;
+	__u32 at = w->at;
+	__u64 *name;
+
+	words = next_words(w);
+	if (!words)
+		return 1;
+	if (frame_word(words, w->p->frame_code) == m->code) {
+		asm volatile("" : "+r"(at));
+		if (at >= w->end || at > MAX_FRAME_WORDS - CLASS_NAME_WORDS)
+			return 1;
+		name = (void *)(w->record + record_data + 8 * at);
+		for (int j = 0; j < CLASS_NAME_WORDS; j++)
+			name[j] = 0;
+		bpf_probe_read_user_str(name, CLASS_NAME_BYTES, (void *)class_of_self(m, frame_word(words, m->locals)));
+		w->at = at + CLASS_NAME_WORDS;
+	}
+	w->frame = frame_word(words, w->p->frame_back);
+	return 0;
+}
+
+/*
+ * Adds the code object of the method and the classes of self to the record, after the words of the
+ * frames. Returns the number of words added, 0 if there are no frames of the method.
+ */
+static __always_inline __u32 add_classes(struct thread *t, __u8 *record, __u32 words, __u32 pid)
+{
+	struct frame_walk w = {};
+
+	if (!t->module_method.code || !begin_walk(&w, t, record, pid))
+		return 0;
+	if (t->module_method.interpreter != interpreter_of(w.p)) {
+		t->module_method.code = 0;
+		return 0;
+	}
+	asm volatile("" : "+r"(words));
+	if (words >= MAX_FRAME_WORDS)
+		return 0;
+	*(__u64 *)(record + record_data + 8 * words) = t->module_method.code;
+	w.at = words + 1;
+	w.end = w.at + CLASS_NAME_WORDS * MAX_MODULE_FRAMES;
+	bpf_loop(MAX_VISITED_FRAMES, add_class, &w, 0);
+	return w.at - words > 1 ? w.at - words : 0;
+}
+
+/* bpf_loop callback: looks for the method by the name of the frame's code object. */
+static long find_method(__u32 i, struct frame_walk *w)
+{
+	const __u64 *words;
+	enum code_name name;
+	__u64 code;
+
+	words = next_words(w);
+	if (!words)
+		return 1;
+	code = frame_word(words, w->p->frame_code);
+	name = name_of_code(code & ~REFERENCE_TAGS, w->p->version);
+	if (name != CODE_OTHER && is_of_module_file(code & ~REFERENCE_TAGS, w->p->version))
+		w->code = code;
+	else
+		name = CODE_OTHER;
+	w->frame = frame_word(words, w->p->frame_back);
+	return name == CODE_WRAPPED_CALL_IMPL;
+}
+
+/* Looks for the method in the frames of a thread that does not know it. Returns 1 if it is found. */
+static __always_inline int find_module_method(struct thread *t, __u8 *record, __u32 pid)
+{
+	struct frame_walk w = {};
+
+	if (t->module_method.code || !begin_walk(&w, t, record, pid))
+		return 0;
+	bpf_loop(MAX_VISITED_FRAMES, find_method, &w, 0);
+	if (w.code)
+		set_module_method(&t->module_method, w.code, w.p->version, interpreter_of(w.p));
+	return w.code != 0;
+}
+
 /*
  * Sends the stack. The header overwrites a part of the profiler's record that is no longer
  * needed, directly before the frames. Returns 1 if the stack fit into the ring buffer.
  */
-static __always_inline int send_unwound(__u8 *record, __u64 stack_id, __u32 pid, __u32 error, __u32 words)
+static __always_inline int send_unwound(__u8 *record, __u64 stack_id, __u32 pid, __u32 error, __u32 words, __u32 class_words)
 {
 	struct unwound_event *u = (void *)(record + record_data - sizeof(*u));
 	__u16 kernel_words = *(__u16 *)(record + record_kernel_words);
 	__u64 now = bpf_ktime_get_ns();
-	__u64 size = sizeof(*u) + 8 * words;
+	__u64 size = sizeof(*u) + 8 * (words + class_words);
 
 	u->kind = RECORD_UNWOUND;
 	u->words = words;
@@ -90,7 +238,7 @@ static __always_inline int send_unwound(__u8 *record, __u64 stack_id, __u32 pid,
 	u->stop_pc = *(__u64 *)(record + record_pc);
 	u->error = error;
 	u->kernel_words = kernel_words;
-	u->_pad = 0;
+	u->class_words = class_words;
 	asm volatile("" : "+r"(size));
 	if (size > sizeof(*u) + 8 * MAX_FRAME_WORDS || bpf_ringbuf_output(&events, u, size, wakeup()))
 		return 0;
@@ -141,7 +289,7 @@ SEC("uprobe.multi/unwind_stop")
 int unwind_stop(struct pt_regs *ctx)
 {
 	__u64 id = bpf_get_current_pid_tgid();
-	__u32 zero = 0, words, error;
+	__u32 zero = 0, words, classes, error, pid = id >> 32;
 	__u8 *record = bpf_map_lookup_elem(&unwind_record, &zero);
 	struct unwinding *u = unwinding_here();
 	struct thread *t = bpf_map_lookup_elem(&threads, &id);
@@ -159,17 +307,21 @@ int unwind_stop(struct pt_regs *ctx)
 		finish_without_return(t, c);
 		return 0;
 	}
-	u->id = 0;
-	charge_unwinding(t, class_stats_of(&c->event), bpf_ktime_get_ns() - u->since_ns);
 	words = *(__u16 *)(record + record_words);
 	error = *(__u32 *)(record + record_error);
-	h = hash_words(record, words, mix(id >> 32, error));
-	h &= 0x7fffffffffffffffULL; /* fits a signed column; 0 means no stack */
+	classes = add_classes(t, record, words, pid);
+	u->id = 0;
+	charge_unwinding(t, class_stats_of(&c->event), bpf_ktime_get_ns() - u->since_ns);
+	h = hash_stack(record, words + classes, pid, error);
+	if (record_classes && !was_sent(h, error) && find_module_method(t, record, pid)) {
+		classes = add_classes(t, record, words, pid);
+		h = hash_stack(record, words + classes, pid, error);
+	}
 	c->event.stack = STACK_UNWOUND;
 	c->event.stack_id = h;
 	set_previous_stack(t, h);
 	/* Do not cache a stack that did not fit: user space could not resolve it. */
-	if (was_sent(h, error) || send_unwound(record, h, id >> 32, error, words))
+	if (was_sent(h, error) || send_unwound(record, h, pid, error, words, classes))
 		cache_unwound(ctx, t, &c->event, h, error);
 	finish_without_return(t, c);
 	return 0;

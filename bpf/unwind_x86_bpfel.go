@@ -190,7 +190,8 @@ type UnwindThread struct {
 	Calls         [6]struct {
 		_         structs.HostLayout
 		Sp        uint64
-		NameKnown uint64
+		NameKnown uint32
+		IsSilent  uint32
 		Event     struct {
 			_           structs.HostLayout
 			Kind        uint16
@@ -229,8 +230,18 @@ type UnwindThread struct {
 	UnwindPaidUntil uint64
 	ProgressDueNs   uint64
 	Submitted       uint64
-	LastAllocator   uint64
-	Scratch         struct {
+	Group           uint64
+	GroupDepth      uint32
+	GroupOperations uint32
+	ModuleMethod    struct {
+		_           structs.HostLayout
+		Code        uint64
+		Interpreter uint64
+		Locals      uint32
+		SelfIsCell  uint32
+	}
+	LastAllocator uint64
+	Scratch       struct {
 		_     structs.HostLayout
 		Stack struct {
 			_        structs.HostLayout
@@ -284,6 +295,7 @@ const (
 	UnwindVarOnlyComm          = "only_comm"
 	UnwindVarPaused            = "paused"
 	UnwindVarRecordAll         = "record_all"
+	UnwindVarRecordClasses     = "record_classes"
 	UnwindVarRecordData        = "record_data"
 	UnwindVarRecordError       = "record_error"
 	UnwindVarRecordKernelWords = "record_kernel_words"
@@ -381,6 +393,7 @@ type UnwindVariableSpecs struct {
 	OnlyComm          *ebpf.VariableSpec `ebpf:"only_comm"`
 	Paused            *ebpf.VariableSpec `ebpf:"paused"`
 	RecordAll         *ebpf.VariableSpec `ebpf:"record_all"`
+	RecordClasses     *ebpf.VariableSpec `ebpf:"record_classes"`
 	RecordData        *ebpf.VariableSpec `ebpf:"record_data"`
 	RecordError       *ebpf.VariableSpec `ebpf:"record_error"`
 	RecordKernelWords *ebpf.VariableSpec `ebpf:"record_kernel_words"`
@@ -473,6 +486,7 @@ type UnwindVariables struct {
 	OnlyComm          *ebpf.Variable `ebpf:"only_comm"`
 	Paused            *ebpf.Variable `ebpf:"paused"`
 	RecordAll         *ebpf.Variable `ebpf:"record_all"`
+	RecordClasses     *ebpf.Variable `ebpf:"record_classes"`
 	RecordData        *ebpf.Variable `ebpf:"record_data"`
 	RecordError       *ebpf.Variable `ebpf:"record_error"`
 	RecordKernelWords *ebpf.Variable `ebpf:"record_kernel_words"`
