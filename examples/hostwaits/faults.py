@@ -218,10 +218,15 @@ def die_with_parent():
 class Spin(Fault):
     kind, statement = "spin", "while time.monotonic_ns() < fault.until: fault.total = sum(range(500))"
 
+    released = False
+
     def prepare(self):
         self.until = truth.now_ns() + int(self.length * 1e9)
+        if self.released:  # before it began
+            self.until = 0
 
     def release(self):
+        self.released = True
         self.until = 0
 
 
@@ -234,7 +239,7 @@ class Collect(Fault):
     def __init__(self, number, random):
         super().__init__(number, random)
         self.is_called = random.random() < 0.5
-        self.statement = "gc.collect()" if self.is_called else "fault.kept = [[[], []] for _ in range(fault.pairs)]"
+        self.statement = "gc.collect()" if self.is_called else "fault.kept = list(map(list, [[[]]] * (3 * fault.pairs)))"
         self.pauses, self.kept = [], None
 
     def start(self):

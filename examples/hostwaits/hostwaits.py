@@ -67,6 +67,8 @@ class Program:
         self.kernel_ns = self.rng.randint(2000, 4000) * 1000 // self.launches // 3
         self.copies_back = self.rng.random() < 0.5
         self.steps = options.steps or self.rng.randint(90, 110)
+        if not options.steps and "gc" in options.kinds.split(","):
+            self.steps *= 3  # collections are short, and rules need a second
         self.stuck_step = self.rng.randint(5, self.steps // 2) if options.hang else None
         self.faults = [faults.KINDS[k](n, self.rng) for n, k in enumerate(options.kinds.split(","))]
         for fault in self.faults:

@@ -41,11 +41,11 @@ common="config.c identity.c process_start.c"
 libraries="-lpthread -ldl"
 api="cuda_sim.h cuda_sim_structs.h"
 libraries="-lpthread -ldl -lm"
-build libcuda.so.1 "channel.h device_file.h sim.h state.h space.h config.h identity.h memory.h graph.h nodes.h copy.h image.h $api" \
-	"$common call.c process.c fault.c ledger.c object.c timeline.c state.c state_export.c space.c device.c context.c peer.c
+build libcuda.so.1 "channel.h device_file.h sim.h state.h space.h config.h identity.h memory.h graph.h nodes.h copy.h image.h arguments.h $api" \
+	"$common call.c process.c fault.c ledger.c object.c timeline.c gate.c state.c state_export.c space.c device.c context.c peer.c
 	memory.c pool.c pool_share.c graph_memory.c vmm.c share.c array.c ipc.c external.c graphics.c semaphore.c register.c
-	managed.c copy.c shape.c set.c stream.c event.c memop.c host.c graph.c nodes.c nodes_any.c capture.c exec.c
-	image.c module.c library.c link.c launch.c proc.c error.c
+	managed.c texture.c copy.c shape.c set.c stream.c event.c memop.c host.c graph.c nodes.c nodes_any.c capture.c exec.c
+	image.c module.c library.c link.c launch.c arguments.c proc.c error.c
 	channel.c channel_config.c channel_memory.c channel_clock.c channel_work.c channel_gpu.c channel_ledger.c channel_noise.c" $library $link -Wl,-soname,libcuda.so.1
 ln -sf libcuda.so.1 "$out/libcuda.so"
 libraries="-lpthread -ldl"
@@ -63,9 +63,17 @@ build verdicts "../verdicts/verdicts.h $api" \
 build devfiles device_file.h devfiles.c $program
 build works "works.h $api" "works.c works_phases.c" $program $rpath
 build jobs "jobs.h $api" "jobs.c jobs_step.c jobs_scenarios.c jobs_truth.c" $program $rpath
+libraries="-lpthread -ldl -lm"
+build changing "$api" changing.c $program $rpath
+libraries="-lpthread -ldl"
 build hostwaits "../hostwaits/hostwaits.h $api" \
 	"../hostwaits/hostwaits.c ../hostwaits/hostwaits_places.c ../hostwaits/hostwaits_faults.c ../hostwaits/hostwaits_slowfile.c
 	../hostwaits/hostwaits_truth.c" $program $rpath -I. -I../hostwaits
+build objectleaks "../objectleaks/objectleaks.h $api" \
+	"../objectleaks/objectleaks.c ../objectleaks/objectleaks_kinds.c ../objectleaks/objectleaks_patterns.c" \
+	$program $rpath -I. -I../objectleaks
+build pointers "pointers.h $api" "pointers.c pointers_sites.c" $program $rpath
+build signatures "$api" signatures.c $program $rpath
 build storm "storm.h $api" "storm.c storm_calls.c storm_sequences.c" $program $rpath
 build torchrun "$api" torchrun.c $program $rpath
 build watched "$api" watched.c $program $rpath

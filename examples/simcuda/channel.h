@@ -156,6 +156,8 @@ void gpu_push(const struct work *w);
 /* Publishes all works that begin at or before a time. The caller holds the lock. */
 void gpu_publish_locked(uint64_t until);
 void gpu_after_fork(void);
+/* Some unknown times have become known. */
+void gpu_wake(void);
 
 /* ---- ledger of works ---- */
 

@@ -26,13 +26,20 @@ static struct work *first_of(const struct channel *c)
 	return &c->queue[c->first];
 }
 
+/* Reports whether the time of a channel's next words is known. */
+static bool next_is_known(const struct channel *c)
+{
+	struct work *w = first_of(c);
+	return time_known(w->word_ns, &w->word_ns);
+}
+
 /* Returns the channel whose words change next, or NULL if no work is queued. */
 static struct channel *next_channel(void)
 {
 	struct channel *next = NULL;
 	for (int i = 0; i < channels_len; i++) {
 		struct channel *c = &channels[i];
-		if (c->alive && c->len && (!next || first_of(c)->word_ns < first_of(next)->word_ns))
+		if (c->alive && c->len && next_is_known(c) && (!next || first_of(c)->word_ns < first_of(next)->word_ns))
 			next = c;
 	}
 	return next;
@@ -157,6 +164,14 @@ void gpu_push(const struct work *w)
 	c->queue[(c->first + c->len++) % QUEUE_MAX] = *w;
 	if (w->word_ns < sleeps_until)
 		pthread_cond_signal(&wake);
+}
+
+void gpu_wake(void)
+{
+	pthread_mutex_lock(&channels_lock);
+	if (sleeps_until)
+		pthread_cond_signal(&wake);
+	pthread_mutex_unlock(&channels_lock);
 }
 
 void gpu_after_fork(void)

@@ -18,7 +18,7 @@ enum { FLUSH_AT = 64 << 10, LINE_MAX = 1 << 10, NAME_MAX_BYTES = 512 };
 
 static const char header[] =
 	"#work\tpid\tchannel\tcounter\tslot\tkind\tstart_ns\tend_ns\tword_ns\tgpu_ns\tstream\ttid\tcall_ns\tsubmitted_ns\t"
-	"grid_x\tgrid_y\tgrid_z\tkernel\n"
+	"grid_x\tgrid_y\tgrid_z\twritten_ns\tkernel\n"
 	"#begin, end, join, leave\tpid\tchannel\tcounter\tslot\tclass\ttime_ns\tdevice\tcontext\tstream\n"
 	"#torn\tpid\tchannel\tcounter\tslot\ttorn_ns\n"
 	"#clock\tpid\tdevice\toffset_ns\tdrift_ppb\torigin_ns\treal_minus_monotonic_ns\n";
@@ -163,8 +163,10 @@ void works_write(const struct work *w)
 	p = put_hex(p, H(c->slot));
 	p = put_text(p, kinds[w->kind]);
 	*p++ = '\t';
-	p = put_decimal(p, clock_real_ns(w->start_ns));
-	p = put_decimal(p, clock_real_ns(w->end_ns));
+	uint64_t start, end; /* an unknown end is 0 */
+	time_known(w->start_ns, &start);
+	p = put_decimal(p, clock_real_ns(start));
+	p = put_decimal(p, time_known(w->end_ns, &end) ? clock_real_ns(end) : 0);
 	p = put_decimal(p, clock_real_ns(w->word_ns));
 	p = put_decimal(p, clock_gpu_ns(c->of->memory.device, w->word_ns));
 	p = put_hex(p, w->stream);
@@ -173,5 +175,6 @@ void works_write(const struct work *w)
 	p = put_decimal(p, w->submitted_ns);
 	for (int i = 0; i < 3; i++)
 		p = put_decimal(p, w->grid[i]);
+	p = put_decimal(p, clock_real_ns(now_ns()));
 	end_line(put_text(p, w->kernel));
 }

@@ -15,11 +15,6 @@ static uint64_t random_between(uint64_t from, uint64_t to)
 	return from + random_below(to - from + 1);
 }
 
-static uint64_t later(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
 /* Returns the mean duration of a kernel, which depends on its name and grid only. Durations are
  * spread evenly on a logarithmic scale. */
 uint64_t channel_kernel_ns(const char *name, const uint32_t grid[3])
@@ -100,9 +95,9 @@ static void set_word(struct work *w, const struct channel *c, const struct queue
 {
 	w->word_ns = w->start_ns;
 	if (c->class == COPY_IN || c->class == COPY_OUT)
-		w->word_ns = w->end_ns + random_between(COPY_LATE_MIN_NS, COPY_LATE_MAX_NS);
+		w->word_ns = time_add(w->end_ns, random_between(COPY_LATE_MIN_NS, COPY_LATE_MAX_NS));
 	else if (early && c->last == q && w->kind == WORK_KERNEL)
-		w->word_ns = later(earliest, c->word_ns + EARLY_NS);
+		w->word_ns = time_later(earliest, time_add(c->word_ns, EARLY_NS));
 }
 
 static uint64_t submit(struct lane *lane, struct channel *c, struct work *w, uint64_t ns)
@@ -112,15 +107,18 @@ static uint64_t submit(struct lane *lane, struct channel *c, struct work *w, uin
 	uint64_t gap = random_between(GAP_MIN_NS, GAP_MAX_NS);
 	uint64_t earliest = w->submitted_ns + random_between(LATENCY_MIN_NS, LATENCY_MAX_NS);
 	w->channel = c;
-	w->start_ns = later(earliest, later(c->until, q->until) + gap);
-	w->end_ns = w->start_ns + ns;
+	w->start_ns = time_later(earliest, time_add(time_later(c->until, q->until), gap));
+	const struct gate *gate = &lane->call->gate;
+	int device = c->of->memory.device;
+	w->end_ns = gate->end && w->kind == WORK_KERNEL ? gate_open(gate, w->start_ns, device) : time_add(w->start_ns, ns);
 	set_word(w, c, q, early, earliest);
-	c->until = later(w->word_ns, w->end_ns);
+	c->until = time_later(w->word_ns, w->end_ns);
 	c->last = w->kind == WORK_KERNEL ? q : NULL;
 	c->word_ns = w->word_ns;
 	timeline_raise(&q->until, c->until);
 	timeline_raise(&lane->context->ctx.until, c->until);
-	state_busy(c->of->memory.device, w->start_ns, w->end_ns);
+	if (w->end_ns < UNKNOWN_TIME)
+		state_busy(device, w->start_ns, w->end_ns);
 	gpu_push(w);
 	return w->end_ns;
 }

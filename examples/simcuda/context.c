@@ -27,6 +27,7 @@ static void destroy_owned(struct object *o)
 	case ARRAY: case MIPMAPPED_ARRAY: array_free(o); break;
 	case EXTERNAL: external_free(o); break;
 	case LINK: link_free(o); break;
+	case TEXTURE: case SURFACE: object_free(o); break;
 	default: break; /* functions are freed with their module */
 	}
 }
@@ -39,6 +40,8 @@ void context_empty(struct object *context)
 	opened_of_context(context);
 	memory_of_context(context);
 	context->ctx.peers = 0;
+	if (atomic_load(&context->ctx.device->failed) == context)
+		atomic_store(&context->ctx.device->failed, NULL);
 }
 
 static CUresult push(struct thread *t, struct object *context)

@@ -160,6 +160,26 @@ typedef struct {
 } CUarrayMapInfo;
 LAYOUT(offsetof(CUarrayMapInfo, resource) == 8 && offsetof(CUarrayMapInfo, memHandle) == 64 && sizeof(CUarrayMapInfo) == 96);
 
+typedef unsigned long long CUtexObject, CUsurfObject;
+typedef enum {
+	CU_RESOURCE_TYPE_ARRAY = 0,
+	CU_RESOURCE_TYPE_MIPMAPPED_ARRAY = 1,
+	CU_RESOURCE_TYPE_LINEAR = 2,
+} CUresourcetype;
+typedef struct CUDA_RESOURCE_DESC_st {
+	CUresourcetype resType;
+	union {
+		struct { CUarray hArray; } array;
+		struct { CUmipmappedArray hMipmappedArray; } mipmap;
+		struct { CUdeviceptr devPtr; CUarray_format format; unsigned int numChannels; size_t sizeInBytes; } linear;
+		int reserved[32];
+	} res;
+	unsigned int flags;
+} CUDA_RESOURCE_DESC;
+LAYOUT(offsetof(CUDA_RESOURCE_DESC, res) == 8 && sizeof(CUDA_RESOURCE_DESC) == 144);
+typedef struct { int pad[26]; } CUDA_TEXTURE_DESC;
+typedef struct CUDA_RESOURCE_VIEW_DESC_st CUDA_RESOURCE_VIEW_DESC;
+
 typedef struct {
 	size_t srcNumBytes, dstNumBytes;
 	uint32_t *dstActBytes;

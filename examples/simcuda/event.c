@@ -142,7 +142,7 @@ static CUresult elapsed(struct call *call, float *out, CUevent start, CUevent en
 	uint64_t from = a->event.done_at, to = b->event.done_at;
 	if (!from || !to)
 		return CUDA_ERROR_INVALID_HANDLE;
-	if (!time_reached(from) || !time_reached(to))
+	if (!time_reached(from) || !time_reached(to) || !time_known(from, &from) || !time_known(to, &to))
 		return CUDA_ERROR_NOT_READY;
 	*out = (float)((double)(int64_t)(to - from) / 1e6);
 	/* Computed from the rounded float, because a recorder reads that float. */

@@ -213,6 +213,31 @@ static void arrays(void)
 	FAILS(CUDA_ERROR_INVALID_HANDLE, cuMipmappedArrayDestroy, m);
 }
 
+static void textures(void)
+{
+	const CUDA_ARRAY_DESCRIPTOR flat = {112, 14, CU_AD_FORMAT_FLOAT, 4};
+	const CUDA_ARRAY3D_DESCRIPTOR deep = {32, 18, 6, CU_AD_FORMAT_HALF, 2, 0};
+	const CUDA_TEXTURE_DESC how = {0};
+	CUDA_RESOURCE_DESC array = {.resType = CU_RESOURCE_TYPE_ARRAY}, mipmap = {.resType = CU_RESOURCE_TYPE_MIPMAPPED_ARRAY},
+			   linear = {.resType = CU_RESOURCE_TYPE_LINEAR, .res.linear = {every.buffer_a, CU_AD_FORMAT_FLOAT, 1, 4096}};
+	CUtexObject texture = 0;
+	CUsurfObject surface = 0;
+	OK(cuArrayCreate_v2, &array.res.array.hArray, &flat);
+	OK(cuMipmappedArrayCreate, &mipmap.res.mipmap.hMipmappedArray, &deep, 2);
+	OK(cuTexObjectCreate, &texture, &linear, &how, NULL);
+	OK(cuTexObjectDestroy, texture);
+	OK(cuTexObjectCreate, &texture, &mipmap, &how, NULL);
+	OK(cuTexObjectDestroy, texture);
+	OK(cuTexObjectCreate, &texture, &array, &how, NULL);
+	OK(cuSurfObjectCreate, &surface, &array);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuSurfObjectCreate, &surface, &linear);
+	OK(cuSurfObjectDestroy, surface);
+	OK(cuTexObjectDestroy, texture);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuTexObjectDestroy, texture);
+	OK(cuMipmappedArrayDestroy, mipmap.res.mipmap.hMipmappedArray);
+	OK(cuArrayDestroy, array.res.array.hArray);
+}
+
 static void graphics(void)
 {
 	CUgraphicsResource r[2] = {NULL};
@@ -245,5 +270,6 @@ void every_foreign_memory(void)
 {
 	external();
 	arrays();
+	textures();
 	graphics();
 }

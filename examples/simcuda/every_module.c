@@ -10,8 +10,8 @@ struct every every;
 const char every_ptx[] =
 	".version 7.0\n.target sm_52\n.address_size 64\n"
 	".visible .global .align 4 .f32 every_table[300];\n"
-	".visible .entry _Z9every_onePf() { ret; }\n"
-	".visible .entry _Z9every_twoPfi() { ret; }\n";
+	".visible .entry _Z9every_onePf(.param .u64 .ptr .global .align 4 every_one_0) { ret; }\n"
+	".visible .entry _Z9every_twoPfi(.param .u64 every_two_0, .param .u32 every_two_1) { ret; }\n";
 const size_t every_ptx_size = sizeof(every_ptx);
 
 static void devices(void)
@@ -196,7 +196,7 @@ void every_module(void)
 	CUfunction functions[2] = {NULL};
 	CUkernel kernels[2] = {NULL};
 	CUdeviceptr p = 0;
-	size_t bytes = 0;
+	size_t bytes = 0, offset = 0;
 	unsigned int n = 0;
 	const char *name;
 	OK(cuModuleLoadDataEx, &module, every_ptx, 0, NULL, NULL);
@@ -206,6 +206,10 @@ void every_module(void)
 	OK(cuModuleUnload, module);
 	OK(cuFuncGetName, &name, every.function);
 	OK(cuFuncLoad, every.function);
+	OK(cuFuncGetParamInfo, every.function, 0, &offset, &bytes);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuFuncGetParamInfo, every.function, 1, &offset, &bytes);
+	OK(cuKernelGetParamInfo, every.kernel, 1, &offset, &bytes);
+	FAILS(CUDA_ERROR_INVALID_HANDLE, cuKernelGetParamInfo, BAD_HANDLE(CUkernel), 2, &offset, &bytes);
 	OK(cuLibraryGetGlobal, &p, &bytes, every.library, "every_table");
 	OK(cuLibraryGetManaged, &p, &bytes, every.library, "every_table");
 	FAILS(CUDA_ERROR_NOT_FOUND, cuLibraryGetGlobal, &p, &bytes, every.library, "nothing");

@@ -84,6 +84,17 @@ static void callback(CUstream stream, CUresult status, void *number)
 		add_to(number);
 }
 
+/* Returns arguments that no other launch has: an address and a number. */
+static void **unique_arguments(void)
+{
+	static CUdeviceptr pointer;
+	static unsigned int number;
+	static void *arguments[2] = {&pointer, &number};
+	pointer = every.buffer_a + unique_number();
+	number = unique_number();
+	return arguments;
+}
+
 #define GRID unique_number(), 2, 3
 #define LAUNCH GRID, unique_number() % 32 + 1, 4, 5, unique_number()
 
@@ -94,20 +105,28 @@ void every_launch(void)
 	CUlaunchConfig c = {.gridDimX = unique_number(), .gridDimY = 6, .gridDimZ = 7, .blockDimX = 8, .blockDimY = 9, .blockDimZ = 10,
 			    .sharedMemBytes = unique_number(), .hStream = s[0]};
 	static int ran;
-	void *arguments[1] = {NULL};
-	OK(cuLaunchKernel, f, LAUNCH, s[1], arguments, NULL);
-	OK_AS(cuLaunchKernel_ptsz, cuLaunchKernel, k, LAUNCH, NULL, arguments, NULL);
-	OK(cuLaunchKernelEx, &c, f, arguments, NULL);
+	void *arguments[1] = {NULL}, *extra[5];
+	struct { CUdeviceptr pointer; unsigned int number; } buffer = {every.buffer_b + 12, 77};
+	size_t buffer_bytes = sizeof(buffer);
+	OK(cuLaunchKernel, f, LAUNCH, s[1], unique_arguments(), NULL);
+	OK_AS(cuLaunchKernel_ptsz, cuLaunchKernel, k, LAUNCH, NULL, unique_arguments(), NULL);
+	OK(cuLaunchKernelEx, &c, f, unique_arguments(), NULL);
 	c.gridDimX = unique_number();
 	c.hStream = s[3];
-	OK_AS(cuLaunchKernelEx_ptsz, cuLaunchKernelEx, &c, k, arguments, NULL);
-	OK(cuLaunchCooperativeKernel, f, unique_number() % 100, 1, 1, 64, 2, 1, unique_number(), s[2], arguments);
+	OK_AS(cuLaunchKernelEx_ptsz, cuLaunchKernelEx, &c, k, unique_arguments(), NULL);
+	OK(cuLaunchCooperativeKernel, f, unique_number() % 100, 1, 1, 64, 2, 1, unique_number(), s[2], unique_arguments());
 	OK_AS(cuLaunchCooperativeKernel_ptsz, cuLaunchCooperativeKernel, k, 1, unique_number() % 100, 1, 32, 1, 2, unique_number(), s[1],
-	      arguments);
-	FAILS(CUDA_ERROR_INVALID_HANDLE, cuLaunchKernel, BAD_HANDLE(CUfunction), LAUNCH, s[0], arguments, NULL);
-	FAILS(CUDA_ERROR_INVALID_VALUE, cuLaunchKernel, f, 0, unique_number(), 1, 32, 1, 1, 0, s[0], arguments, NULL);
+	      unique_arguments());
+	extra[0] = (void *)1; /* CU_LAUNCH_PARAM_BUFFER_POINTER */
+	extra[1] = &buffer;
+	extra[2] = (void *)2; /* CU_LAUNCH_PARAM_BUFFER_SIZE */
+	extra[3] = &buffer_bytes;
+	extra[4] = NULL;
+	OK(cuLaunchKernel, k, LAUNCH, s[2], NULL, extra);
+	FAILS(CUDA_ERROR_INVALID_HANDLE, cuLaunchKernel, BAD_HANDLE(CUfunction), LAUNCH, s[0], unique_arguments(), NULL);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuLaunchKernel, f, 0, unique_number(), 1, 32, 1, 1, 0, s[0], unique_arguments(), NULL);
 	c.blockDimX = 2048;
-	FAILS(CUDA_ERROR_INVALID_VALUE, cuLaunchKernelEx, &c, f, arguments, NULL);
+	FAILS(CUDA_ERROR_INVALID_VALUE, cuLaunchKernelEx, &c, f, unique_arguments(), NULL);
 	FAILS(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, cuLaunchCooperativeKernel, f, 100000, 1, 1, 128, 1, 1, 0, s[3], arguments);
 
 	CUDA_LAUNCH_PARAMS list[2] = {{f, unique_number(), 2, 1, 64, 1, 2, unique_number(), s[0], arguments},

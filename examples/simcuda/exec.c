@@ -230,16 +230,23 @@ static void run_host(struct lane *lane, const struct op *op, uint64_t when)
 	timeline_raise(&lane->context->ctx.host_ticket, ticket);
 }
 
-static void run_step(struct lane *lane, const struct step *step, uint64_t launched)
+/* Returns a time after the launch of a graph that takes ns and is over at `over`. An unknown time is the
+ * end of the whole graph. */
+static uint64_t step_time(uint64_t over, uint64_t ns, uint64_t after)
+{
+	return time_known(over, &over) ? over - ns + after : over;
+}
+
+static void run_step(struct lane *lane, const struct step *step, uint64_t over, uint64_t ns)
 {
 	const struct op *op = &step->op;
 	struct object *event = op->kind == OP_RECORD ? object_of(op->event, EVENT) : NULL;
 	switch (op->kind) {
-	case OP_HOST: run_host(lane, op, launched ? launched + step->starts : 0); break;
+	case OP_HOST: run_host(lane, op, over ? step_time(over, ns, step->starts) : 0); break;
 	case OP_FREE: graph_memory_end(op->memory); break;
 	case OP_RECORD:
 		if (event)
-			event->event.done_at = (launched ? launched : now_ns()) + step->ends;
+			event->event.done_at = over ? step_time(over, ns, step->ends) : now_ns() + step->ends;
 		break;
 	default: op_move_data(op); break;
 	}
@@ -300,7 +307,7 @@ static CUresult launch(struct lane *lane, CUgraphExec exec)
 		const struct steps *s = o->exec.steps;
 		uint64_t over = channels_on ? enqueue_segments(lane, s) : lane_enqueue(lane, WORK_GRAPH, s->ns);
 		for (uint32_t i = 0; i < s->len; i++)
-			run_step(lane, &s->list[i], over ? over - s->ns : 0);
+			run_step(lane, &s->list[i], over, s->ns);
 	}
 	pthread_mutex_unlock(&graph_lock);
 	return result;

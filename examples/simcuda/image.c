@@ -1,6 +1,7 @@
 /* Images of modules and libraries: PTX text or binaries. simcuda reads the names of kernels and
  * the names and sizes of variables from PTX. It reads nothing from binaries. Files and linked
  * images may be either. */
+#include "arguments.h"
 #include "image.h"
 
 #include <ctype.h>
@@ -122,6 +123,53 @@ bool ptx_has_duration(const char *ptx, const char *name)
 	if (!p || *(p = skip_space(p)) != '(')
 		return false;
 	return !strncmp(skip_space(p + 1), parameter, sizeof(parameter) - 1);
+}
+
+/* Reads one parameter: .param, optional .align N, a type, optional .ptr with attributes, a name, and an optional
+ * number of elements. Returns the text behind it, or NULL. */
+static const char *read_parameter(const char *p, struct parameters *out)
+{
+	uint64_t align = 0, bytes = 0, count = 1, from = 0;
+	bool pointer = false;
+	for (; *p == '.'; p = skip_space(p)) {
+		if (!strncmp(p, ".align", 6)) {
+			uint64_t n = strtoull(p + 6, (char **)&p, 10);
+			if (!pointer) /* otherwise it is the alignment of the memory */
+				align = n;
+			continue;
+		}
+		pointer = pointer || !strncmp(p, ".ptr", 4);
+		if (strchr("busf", p[1]) && isdigit((unsigned char)p[2]))
+			bytes = strtoull(p + 2, NULL, 10) / 8;
+		for (p++; is_name(*p);)
+			p++;
+	}
+	while (is_name(*p))
+		p++;
+	if (*(p = skip_space(p)) == '[')
+		count = strtoull(p + 1, (char **)&p, 10), p += *p == ']';
+	if (!bytes || out->len == PARAMETERS_MAX)
+		return NULL;
+	if (out->len)
+		from = out->at[out->len - 1].offset + out->at[out->len - 1].size;
+	if (!align)
+		align = bytes;
+	out->at[out->len].offset = (uint32_t)((from + align - 1) / align * align);
+	out->at[out->len].size = (uint32_t)(bytes * count);
+	out->at[out->len++].pointer = pointer;
+	return skip_space(p);
+}
+
+bool ptx_parameters(const char *ptx, const char *name, struct parameters *out)
+{
+	const char *p = after_entry(ptx, name);
+	out->len = 0;
+	if (!p || *(p = skip_space(p)) != '(')
+		return false;
+	for (p = skip_space(p + 1); p && *p != ')'; p = p && *p == ',' ? skip_space(p + 1) : p)
+		if (strncmp(p, ".param", 6) || !(p = read_parameter(p, out)) || (*p != ',' && *p != ')'))
+			return false;
+	return p;
 }
 
 /* Returns the bytes of the variable if the text after ".global" declares it, else 0. A

@@ -1,5 +1,6 @@
 /* Kernel launches. A simulated kernel computes nothing and occupies its stream for
  * SIMCUDA_KERNEL_US. */
+#include "arguments.h"
 #include "graph.h"
 
 CUresult launch_check(const struct call *call)
@@ -23,7 +24,11 @@ static CUresult submit(struct lane *lane)
 	const struct op op = {.kind = OP_KERNEL, .ns = call->duration_ns ? call->duration_ns : kernel_ns(call->kernel, call->grid)};
 	if (lane->capture)
 		return capture_op(lane, &op);
-	lane_enqueue(lane, WORK_KERNEL, op.ns);
+	uint64_t end = lane_enqueue(lane, WORK_KERNEL, op.ns);
+	if (call->faults) {
+		lane->context->ctx.device->failed_at = end;
+		atomic_store(&lane->context->ctx.device->failed, lane->context);
+	}
 	return CUDA_SUCCESS;
 }
 
@@ -60,8 +65,8 @@ static CUresult launch_cooperative(struct call *call, CUstream stream, enum defa
 	{                                                                                                                    \
 		BEGIN(fn, NEEDS_CONTEXT, .function = H(f), .grid = {gridDimX, gridDimY, gridDimZ},                           \
 		      .block = {blockDimX, blockDimY, blockDimZ}, .shared_bytes = sharedMemBytes, .stream = H(hStream));     \
-		(void)extra;                                                                                                 \
 		call.kernel = kernel_name(f);                                                                                \
+		arguments_note(&call, f, kernelParams, extra);                                                               \
 		call.duration_ns = channels_on ? kernel_duration(f, kernelParams) : 0;                                       \
 		DO(launch(&call, hStream, zero));                                                                            \
 		return END();                                                                                                \
@@ -76,8 +81,8 @@ LAUNCH_KERNEL(cuLaunchKernel_ptsz, PER_THREAD)
 	{                                                                                                                    \
 		BEGIN(fn, NEEDS_CONTEXT, .function = H(f), .grid = {gridDimX, gridDimY, gridDimZ},                           \
 		      .block = {blockDimX, blockDimY, blockDimZ}, .shared_bytes = sharedMemBytes, .stream = H(hStream));     \
-		(void)kernelParams;                                                                                          \
 		call.kernel = kernel_name(f);                                                                                \
+		arguments_note(&call, f, kernelParams, NULL);                                                                \
 		DO(launch_cooperative(&call, hStream, zero));                                                                \
 		return END();                                                                                                \
 	}
@@ -88,10 +93,11 @@ LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel_ptsz, PER_THREAD)
 	EXPORT CUresult fn(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra)     \
 	{                                                                                                     \
 		BEGIN(fn, NEEDS_CONTEXT, .function = H(f));                                                   \
-		(void)kernelParams, (void)extra;                                                              \
 		call.kernel = kernel_name(f);                                                                 \
+		call.gate = gate_take();                                                                      \
 		if (config)                                                                                   \
 			take_config(&call, config);                                                           \
+		arguments_note(&call, f, kernelParams, extra);                                                \
 		DO(config ? launch(&call, config->hStream, zero) : CUDA_ERROR_INVALID_VALUE);                 \
 		return END();                                                                                 \
 	}

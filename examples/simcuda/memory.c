@@ -40,6 +40,31 @@ bool memory_is_cuda(uint64_t address)
 	       registered_covers(address);
 }
 
+/* Reports whether an address is in a taken block of a space. The caller holds the lock of the space. */
+static bool taken_at(const struct space *space, uint64_t address)
+{
+	for (const struct block *b = space->lowest; b && b->address <= address; b = b->above)
+		if (b->taken && address - b->address < b->size)
+			return true;
+	return false;
+}
+
+bool memory_is_live(uint64_t address)
+{
+	struct device *d = device_at(address);
+	bool live;
+	if (d) {
+		pthread_mutex_lock(&d->lock);
+		live = taken_at(d->space, address);
+		pthread_mutex_unlock(&d->lock);
+		return live;
+	}
+	pthread_mutex_lock(&host_lock);
+	live = taken_at(managed, address) || taken_at(pinned, address);
+	pthread_mutex_unlock(&host_lock);
+	return live || vmm_is_usable(address) || registered_covers(address);
+}
+
 bool memory_is_managed(uint64_t address, uint64_t bytes)
 {
 	return space_covers(managed, address) && bytes > 0 && bytes <= managed->size - (address - managed->base);

@@ -24,6 +24,8 @@ bool memory_init(void);
 void memory_of_context(struct object *context);
 bool memory_is_on_device(uint64_t address); /* device memory, which holds no data */
 bool memory_is_cuda(uint64_t address);      /* device, managed, pinned or registered */
+/* Memory that is allocated, or mapped and accessible. Kernels can use it. */
+bool memory_is_live(uint64_t address);
 bool memory_is_managed(uint64_t address, uint64_t bytes);
 /* Returns the device that the address belongs to. Returns NULL for addresses of virtual memory
  * management (VMM). */

@@ -1,4 +1,5 @@
 /* Modules and their functions. simcuda compiles nothing: a function is a name. */
+#include "arguments.h"
 #include "image.h"
 
 #include "memory.h"
@@ -187,6 +188,15 @@ const char *kernel_name(const void *handle)
 	if (!o)
 		o = object_of(handle, KERNEL);
 	return o ? o->name : NULL;
+}
+
+bool parameters_of(const void *handle, struct parameters *out)
+{
+	struct object *o = object_of(handle, FUNCTION);
+	if (!o)
+		o = object_of(handle, KERNEL);
+	const char *ptx = o ? o->function.module->module.ptx : NULL;
+	return ptx && ptx_parameters(ptx, o->name, out);
 }
 
 uint64_t kernel_duration(const void *handle, void *const *arguments)

@@ -1,5 +1,6 @@
 /* Process and thread state: set-up at the first call, tear-down at exit, and reset in a forked
  * child. */
+#include "arguments.h"
 #include "graph.h"
 
 #include "memory.h"
@@ -91,6 +92,7 @@ static void process_start(void)
 	config_read(&config);
 	channels_open();
 	ledger_open();
+	arguments_open();
 	faults_read();
 	pthread_key_create(&key, thread_exit);
 	pthread_atfork(before_fork, parent_after_fork, child_after_fork);

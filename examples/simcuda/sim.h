@@ -46,7 +46,9 @@ struct call {
 	const char *kernel;
 	/* Not in the ledger: state for the implementation of the call. */
 	uint64_t duration_ns; /* of the launched kernel; 0: it follows from name and grid */
+	struct gate { bool (*end)(void *data, uint64_t start_ns, uint64_t *end_ns); void *data; } gate; /* end NULL: none */
 	bool early;           /* the kernel may begin before the one before it has ended */
+	bool faults;          /* the kernel reads memory that is not allocated */
 	struct thread *thread;
 	struct object *current; /* the context of .context; NULL = none */
 };
@@ -67,7 +69,7 @@ CUresult call_end(struct call *call);
 /* ---- objects behind handles ---- */
 
 enum kind { FREE_OBJECT, CONTEXT, STREAM, EVENT, MODULE, LIBRARY, FUNCTION, KERNEL, POOL, PHYSICAL, ARRAY, MIPMAPPED_ARRAY,
-	    EXTERNAL, GRAPH, NODE, EXEC, CAPTURE, LINK, GREEN_CONTEXT, RESOURCES, SEMAPHORE, GRAPHICS };
+	    EXTERNAL, GRAPH, NODE, EXEC, CAPTURE, LINK, GREEN_CONTEXT, RESOURCES, SEMAPHORE, GRAPHICS, TEXTURE, SURFACE };
 
 /* Simulated time: when all submitted work will be complete (CLOCK_MONOTONIC, ns). */
 typedef _Atomic uint64_t timeline;
@@ -295,6 +297,17 @@ uint64_t kernel_ns(const char *name, const uint32_t grid[3]);
 /* Sets *until to `to` unless it is larger already. Also used for tickets of host functions. */
 void timeline_raise(timeline *until, uint64_t to);
 void wait_until(uint64_t when_ns);
+/* Times may be unknown, see gate.c. Such a time is later than all known ones. */
+#define UNKNOWN_TIME (1ull << 62)
+bool time_known(uint64_t when, uint64_t *at);
+uint64_t time_add(uint64_t when, uint64_t ns);
+uint64_t time_later(uint64_t a, uint64_t b);
+/* Waits until the time is known, and returns it. It may be in the future. */
+uint64_t time_wait(uint64_t when);
+/* Returns the end of a kernel with a gate that starts then. */
+uint64_t gate_open(const struct gate *gate, uint64_t start, int device);
+/* Takes the gate that simcudaGateNextKernel gave to the thread's next kernel. */
+struct gate gate_take(void);
 bool time_reached(uint64_t when_ns);
 uint64_t copy_ns(uint64_t bytes);
 
@@ -313,6 +326,9 @@ struct device {
 	struct object *default_pool, *current_pool;
 	/* Idle pool bytes beyond the release thresholds. The next synchronisation releases them. */
 	uint64_t excess;
+	/* A kernel of the context failed at the time; 0: none did. */
+	_Atomic(struct object *) failed;
+	timeline failed_at;
 };
 
 struct device *device_of(CUdevice dev); /* NULL: no such device */

@@ -40,8 +40,8 @@ CUresult lane_of_running(struct call *call, CUstream stream, enum default_stream
 
 void timeline_raise(_Atomic uint64_t *until, uint64_t to)
 {
-	uint64_t old = atomic_load(until);
-	while (old < to && !atomic_compare_exchange_weak(until, &old, to))
+	uint64_t old = atomic_load(until), later;
+	while ((later = time_later(old, to)) != old && !atomic_compare_exchange_weak(until, &old, later))
 		;
 }
 
@@ -54,21 +54,29 @@ uint64_t lane_enqueue(struct lane *lane, enum work_kind kind, uint64_t duration)
 {
 	if (channels_on)
 		return channel_enqueue(lane, kind, duration, NULL);
-	if (config.instant)
+	const struct gate *gate = lane->call->gate.end ? &lane->call->gate : NULL;
+	int device = lane->context->ctx.device->ordinal;
+	if (config.instant) {
+		if (gate) /* other ranks wait for the start of this kernel */
+			gate_open(gate, now_ns(), device);
 		return 0;
-	uint64_t now = now_ns(), old = atomic_load(&lane->queue->until), start, end;
+	}
+	uint64_t opened = 0, now = now_ns(), old = atomic_load(&lane->queue->until), start, end;
 	do {
-		start = old > now ? old : now;
-		end = start + duration;
+		start = time_later(old, now);
+		if (gate && !opened)
+			opened = gate_open(gate, start, device);
+		end = gate ? opened : time_add(start, duration);
 	} while (!atomic_compare_exchange_weak(&lane->queue->until, &old, end));
 	timeline_raise(&lane->context->ctx.until, end);
-	state_busy(lane->context->ctx.device->ordinal, start, end);
+	if (end < UNKNOWN_TIME)
+		state_busy(device, start, end);
 	return end;
 }
 
 bool time_reached(uint64_t when)
 {
-	if (when > now_ns())
+	if (!time_known(when, &when) || when > now_ns())
 		return false;
 	if (channels_on)
 		channels_publish(when); /* a work is over when its slot says so */
@@ -79,6 +87,7 @@ void wait_until(uint64_t when)
 {
 	if (when == 0 || time_reached(when))
 		return;
+	when = time_wait(when);
 	struct timespec t = {.tv_sec = (time_t)(when / 1000000000), .tv_nsec = (long)(when % 1000000000)};
 	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
 		;

@@ -77,7 +77,7 @@ BlockPool &DeviceCachingAllocator::get_pool(size_t size, CUstream stream)
 	bool small = size <= kSmallSize;
 	for (auto it = captures_underway.rbegin(); it != captures_underway.rend(); ++it) {
 		if (it->second(stream)) {
-			PrivatePool &pool = *graph_pools.at(it->first);
+			PrivatePool &pool = private_pool(it->first);
 			return small ? pool.small_blocks : pool.large_blocks;
 		}
 	}
@@ -87,7 +87,7 @@ BlockPool &DeviceCachingAllocator::get_pool(size_t size, CUstream stream)
 bool DeviceCachingAllocator::get_free_block(AllocParams &p)
 {
 	auto &blocks = p.pool->blocks;
-	Block key(p.stream, p.size, nullptr, nullptr);
+	Block key(device_id, p.stream, p.size, nullptr, nullptr);
 	auto it = blocks.lower_bound(&key);
 	if (it == blocks.end() || (*it)->stream != p.stream)
 		return false;
@@ -111,7 +111,7 @@ FRAME Block *DeviceCachingAllocator::alloc_found_block(const AllocParams &p, siz
 	bool already_split = block->is_split(), counted = !block->expandable;
 	if (split) {
 		Block *remaining = block;
-		block = new Block(p.stream, p.size, &pool, remaining->ptr);
+		block = new Block(device_id, p.stream, p.size, &pool, remaining->ptr);
 		block->expandable = remaining->expandable;
 		block->insert_between(remaining->prev, remaining);
 		remaining->ptr += p.size;

@@ -12,7 +12,6 @@
 #include <memory>
 #include <mutex>
 #include <stdexcept>
-#include <unordered_set>
 #include <vector>
 
 /* Marks a function that must appear as a stack frame, as in PyTorch's library. */
@@ -50,13 +49,13 @@ struct AllocParams {
 };
 
 class DeviceCachingAllocator {
-	/* The first two fields, as in PyTorch: recorders read the statistics out of the object. */
+	/* The members down to active_blocks, and graph_pools, as in PyTorch: recorders read them. */
 	mutable std::recursive_mutex mutex;
 	DeviceStats stats;
 
 	DeviceIndex device_id;
 	BlockPool large_blocks{false}, small_blocks{true};
-	std::unordered_set<Block *> active_blocks;     /* allocated, or still in use by a stream */
+	FlatHash<Block *> active_blocks;               /* allocated, or still in use by a stream */
 	std::map<CUstream, std::deque<std::pair<CUevent, Block *>>> cuda_events;
 	std::vector<CUevent> idle_events;
 	std::vector<std::unique_ptr<ExpandableSegment>> segments_;
@@ -64,7 +63,7 @@ class DeviceCachingAllocator {
 	/* Active redirections to private pools: the filter selects streams. The last match wins. */
 	using Filter = std::function<bool(CUstream)>;
 	std::vector<std::pair<MempoolId_t, Filter>> captures_underway;
-	std::map<MempoolId_t, std::unique_ptr<PrivatePool>> graph_pools;
+	FlatHash<std::pair<MempoolId_t, std::unique_ptr<PrivatePool>>> graph_pools;
 	std::map<MempoolId_t, PrivatePool *> graph_pools_freeable;
 	/* Freed during a capture, when events cannot be used. */
 	std::vector<Block *> deferred_blocks;
@@ -109,6 +108,7 @@ private:
 	Block *alloc_found_block(const AllocParams &p, size_t orig_size, bool split);
 	void free_block(Block *block);
 	size_t try_merge_blocks(Block *dst, Block *src, BlockPool &pool);
+	PrivatePool &private_pool(MempoolId_t id);
 	[[noreturn]] void out_of_memory(const AllocParams &p);
 
 	bool alloc_block(AllocParams &p, bool is_retry);

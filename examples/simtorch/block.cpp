@@ -15,12 +15,12 @@ void Block::insert_between(Block *before, Block *after)
 		after->prev = this;
 }
 
-bool BySize::operator()(const Block *a, const Block *b) const
+bool by_size(const Block *a, const Block *b)
 {
 	return std::make_tuple((uintptr_t)a->stream, a->size, a->ptr) < std::make_tuple((uintptr_t)b->stream, b->size, b->ptr);
 }
 
-bool ByAddress::operator()(const Block *a, const Block *b) const
+bool by_address(const Block *a, const Block *b)
 {
 	return std::make_tuple((uintptr_t)a->stream, a->ptr) < std::make_tuple((uintptr_t)b->stream, b->ptr);
 }

@@ -8,7 +8,7 @@ set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:-$here/../../build/simtorch}
-mkdir -p "$out/stripped" "$out/other" "$out/renamed" "$out/silent"
+mkdir -p "$out/stripped" "$out/other" "$out/renamed" "$out/silent" "$out/shifted"
 out=$(cd "$out" && pwd)
 cd "$here"
 cxx=${CXX:-c++}
@@ -41,8 +41,9 @@ build libc10.so c10.cpp $library -Wl,-soname,libc10.so
 build libc10_cuda.so "$allocator" $library -Wl,-z,defs -Wl,-soname,libc10_cuda.so -L"$out" -lc10 $cuda
 # Variants of the library. stripped has no .symtab. other has the parameters of record_trace in
 # PyTorch 2.3. renamed has record_trace under another name, so a recorder has only the calls of
-# reportMemoryUsageToProfiler. silent lacks both names.
+# reportMemoryUsageToProfiler. silent lacks both names. shifted has two more words in each block.
 build other/libc10_cuda.so "$allocator" -DSIMTORCH_OTHER $library -Wl,-z,defs -Wl,-soname,libc10_cuda.so -L"$out" -lc10 $cuda
+build shifted/libc10_cuda.so "$allocator" -DSIMTORCH_SHIFTED $library -Wl,-z,defs -Wl,-soname,libc10_cuda.so -L"$out" -lc10 $cuda
 if [ ! "$out/stripped/libc10_cuda.so" -nt "$out/libc10_cuda.so" ]; then
 	strip --strip-all -o "$out/stripped/libc10_cuda.so" "$out/libc10_cuda.so"
 fi
@@ -56,7 +57,7 @@ program="-O1 -fno-omit-frame-pointer -rdynamic -L$out -Wl,--no-as-needed -lc10_c
 build tensors tensors.cpp $program
 build tensorleak tensorleak.cpp $program
 # Programs load the libraries of their own folder.
-for variant in stripped other renamed silent; do
+for variant in stripped other renamed silent shifted; do
 	[ $variant = silent ] || cp -u "$out/libc10.so" "$out/$variant/"
 	cp -u "$out/tensors" "$out/tensorleak" "$out/$variant/"
 done

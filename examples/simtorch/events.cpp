@@ -29,8 +29,7 @@ CUevent DeviceCachingAllocator::create_event_internal()
 
 FRAME void DeviceCachingAllocator::insert_events(Block *block)
 {
-	std::set<CUstream> streams;
-	streams.swap(block->stream_uses);
+	FlatHash<CUstream> streams = std::move(block->stream_uses);
 	block_to_cudagraph_stream_uses.erase(block);
 	for (CUstream stream : streams) {
 		CUevent event = create_event_internal();

@@ -29,6 +29,15 @@ private:
 /* Never destroyed: programs free tensors until the end of the process. */
 static NativeCachingAllocator &allocator = *new NativeCachingAllocator;
 
+} // namespace c10::cuda::CUDACachingAllocator::Native
+
+/* The allocator in use. Recorders find it by this name. */
+namespace c10::cuda::CUDACachingAllocator {
+EXPORT std::atomic<Native::NativeCachingAllocator *> allocator = &Native::allocator;
+}
+
+namespace c10::cuda::CUDACachingAllocator::Native {
+
 void NativeCachingAllocator::init()
 {
 	int devices = driver_start();

@@ -6,11 +6,18 @@ namespace c10::cuda::CUDACachingAllocator::Native {
 void DeviceCachingAllocator::createOrIncrefPool(MempoolId_t id)
 {
 	std::lock_guard<std::recursive_mutex> lock(mutex);
-	auto &pool = graph_pools[id];
-	if (pool)
-		pool->use_count++;
+	if (graph_pools.find(id))
+		private_pool(id).use_count++;
 	else
-		pool = std::make_unique<PrivatePool>(id);
+		graph_pools.insert({id, std::make_unique<PrivatePool>(id)});
+}
+
+PrivatePool &DeviceCachingAllocator::private_pool(MempoolId_t id)
+{
+	auto found = graph_pools.find(id);
+	if (!found)
+		throw std::out_of_range("no such private pool");
+	return *found->second;
 }
 
 void DeviceCachingAllocator::beginAllocateToPool(MempoolId_t id, Filter filter)
@@ -29,7 +36,7 @@ void DeviceCachingAllocator::endAllocateToPool(MempoolId_t id)
 void DeviceCachingAllocator::releasePool(MempoolId_t id)
 {
 	std::lock_guard<std::recursive_mutex> lock(mutex);
-	PrivatePool *pool = graph_pools.at(id).get();
+	PrivatePool *pool = &private_pool(id);
 	if (--pool->use_count == 0)
 		graph_pools_freeable[id] = pool;
 }

@@ -21,7 +21,7 @@ FRAME bool DeviceCachingAllocator::alloc_block(AllocParams &p, bool is_retry)
 	driver_check(result, "cuMemAlloc_v2");
 	if (p.pool->owner)
 		p.pool->owner->segments++;
-	p.block = new Block(p.stream, p.alloc_size, p.pool, reinterpret_cast<char *>(ptr));
+	p.block = new Block(device_id, p.stream, p.alloc_size, p.pool, reinterpret_cast<char *>(ptr));
 	increase(stats.segment, *p.pool, 1);
 	increase(stats.reserved_bytes, *p.pool, p.alloc_size);
 	stats.num_device_alloc++;
@@ -116,7 +116,7 @@ Block *DeviceCachingAllocator::find_expandable_block(CUstream stream, BlockPool 
 			bytes += b->size;
 		return bytes >= size;
 	};
-	Block key(stream, 0, nullptr, nullptr);
+	Block key(device_id, stream, 0, nullptr, nullptr);
 	for (auto it = pool->unmapped.lower_bound(&key); it != pool->unmapped.end() && (*it)->stream == stream; ++it) {
 		Block *start = *it;
 		if (start->prev && !start->prev->in_use())
@@ -127,7 +127,7 @@ Block *DeviceCachingAllocator::find_expandable_block(CUstream stream, BlockPool 
 	size_t page = pool->is_small ? kSmallBuffer : kLargeBuffer;
 	segments_.push_back(std::make_unique<ExpandableSegment>(device_id, stream, page, size));
 	ExpandableSegment *segment = segments_.back().get();
-	Block *all = new Block(stream, segment->size(), pool, segment->ptr());
+	Block *all = new Block(device_id, stream, segment->size(), pool, segment->ptr());
 	all->mapped = false;
 	all->expandable = segment;
 	pool->unmapped.insert(all);
@@ -145,7 +145,7 @@ FRAME bool DeviceCachingAllocator::map_block(Block *block, size_t size)
 	pool.unmapped.erase(block);
 	block->mapped = true;
 	if (mapped.size < block->size) {
-		Block *remaining = new Block(block->stream, block->size - mapped.size, &pool, block->ptr + mapped.size);
+		Block *remaining = new Block(device_id, block->stream, block->size - mapped.size, &pool, block->ptr + mapped.size);
 		remaining->mapped = false;
 		remaining->expandable = block->expandable;
 		remaining->insert_between(block, block->next);
@@ -172,7 +172,7 @@ FRAME void DeviceCachingAllocator::unmap_block(Block *block)
 	/* The parts of the block outside of whole pages remain mapped. */
 	size_t before = unmapped.ptr - block->ptr, after = block->size - before - unmapped.size;
 	auto keep = [&](char *ptr, size_t size, Block *prev, Block *next) {
-		Block *rest = new Block(block->stream, size, &pool, ptr);
+		Block *rest = new Block(device_id, block->stream, size, &pool, ptr);
 		rest->expandable = block->expandable;
 		rest->insert_between(prev, next);
 		pool.blocks.insert(rest);

@@ -4,7 +4,8 @@ mlp_small is CPU-bound: 20 small layers, about 160 kernel launches a step. gpt_t
 12-layer GPT-2 (transformers, random weights) in bfloat16, about 1,100 launches a step. gpt2_large
 is bound by the GPU: 36 layers in bfloat16. gpt_decode decodes 8 tokens a step, without graphs.
 gpt_graph replays a CUDA graph of a forward pass 8 times a step. streams has three streams, with
-copies and events. slow_loader waits for a data loader that tokenizes text in Python. two_gpus is
+copies and events. gpt_modules has own modules of PyTorch alone: subclasses without a forward function, and layers that
+are computed again in the backward pass. slow_loader waits for a data loader that tokenizes text in Python. two_gpus is
 a model whose halves are on two GPUs.
 fake needs neither PyTorch nor a GPU: it launches kernels on simcuda through ctypes.
 """
@@ -43,6 +44,72 @@ def gpt_train():
         optimizer.zero_grad()
         with torch.autocast("cuda", dtype=torch.bfloat16):
             loss = model(tokens, labels=tokens).loss
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
+def gpt_modules(layers=8, width=512):
+    import torch
+    from torch import nn
+    from torch.utils.checkpoint import checkpoint
+
+    torch.manual_seed(0)
+
+    class QuietLinear(nn.Linear):
+        pass
+
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv, self.out = QuietLinear(width, 3 * width), nn.Linear(width, width)
+
+        def forward(self, x):
+            q, k, v = self.qkv(x).chunk(3, dim=-1)
+            return self.out(nn.functional.scaled_dot_product_attention(q, k, v))
+
+    class MLP(nn.Sequential):
+        pass
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.attention = nn.LayerNorm(width), Attention()
+            self.mlp = MLP(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(0.1))
+
+        def forward(self, x):
+            x = x + self.attention(self.norm(x))
+            return x + self.mlp(x)
+
+    class FirstBlock(Block):
+        pass
+
+    class CheckpointedBlock(Block):
+        pass
+
+    class GPT(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(1000, width)
+            self.blocks = nn.ModuleList([(FirstBlock, Block, CheckpointedBlock)[i % 3]() for i in range(layers)])
+            self.head = QuietLinear(width, 1000)
+
+        def forward(self, tokens):
+            x = self.embedding(tokens)
+            for block in self.blocks:
+                again = isinstance(block, CheckpointedBlock)
+                x = checkpoint(block, x, use_reentrant=True) if again else block(x)
+            return self.head(x)
+
+    model, loss_of = GPT().to("cuda"), nn.CrossEntropyLoss()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    tokens = torch.randint(0, 1000, (8, 128), device="cuda")
+
+    def step():
+        optimizer.zero_grad()
+        loss = loss_of(model(tokens).flatten(0, 1), tokens.flatten())
         loss.backward()
         optimizer.step()
         return loss.item()
@@ -245,6 +312,6 @@ def fake(launches=40):
 
 STEPS = {
     "mlp_small": mlp_small, "gpt_train": gpt_train, "gpt2_large": gpt2_large, "gpt_decode": gpt_decode,
-    "gpt_graph": gpt_graph, "streams": streams, "slow_loader": slow_loader, "two_gpus": two_gpus,
+    "gpt_graph": gpt_graph, "gpt_modules": gpt_modules, "streams": streams, "slow_loader": slow_loader, "two_gpus": two_gpus,
     "fake": fake,
 }

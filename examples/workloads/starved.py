@@ -100,11 +100,12 @@ def hog():
 
 
 def make_garbage(kept):
-    # The kept objects make a collection slow, the new ones make it frequent.
-    for _ in range(3000):
+    # The kept objects make a collection slow. Many trainings collect after each step.
+    for _ in range(100):
         Node()
     if len(kept) < 400_000:
         kept.extend([i] for i in range(20_000))
+    gc.collect()
 
 
 def main():

@@ -1,15 +1,17 @@
 """Trains until it is killed, and traces some steps with torch.profiler and Python stacks.
 
-    python3 traced.py WORKLOAD --trace FILE [--when FILE] [--steps 10]
+    python3 traced.py WORKLOAD --trace FILE [--when FILE] [--steps 10] [--modules]
 
 When the file of --when exists, the script traces the steps and writes --trace. This JSON file
 contains the Chrome trace (launches, kernels), the Python stack of each operation, and the start and
-end time of the traced steps.
+end time of the traced steps. With --modules, hooks of PyTorch add a range around each call of a module, whose name is
+"module:" and the classes of the modules that the thread is in, outermost first.
 """
 import argparse
 import json
 import os
 import sys
+import threading
 import time
 
 import models
@@ -80,14 +82,41 @@ def trace(step, steps, path):
     os.rename(path + ".tmp", path)
 
 
+def add_module_ranges():
+    """Registers hooks that open and close the range of each call of a module."""
+    from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+    from torch.profiler import record_function
+
+    own = threading.local()
+
+    def enter(module, _):
+        if not hasattr(own, "calls"):
+            own.calls = []
+        classes = [type(m).__name__ for m, _ in own.calls] + [type(module).__name__]
+        opened = record_function("module:" + " > ".join(classes))
+        opened.__enter__()
+        own.calls.append((module, opened))
+
+    def leave(module, *_):
+        called, opened = own.calls.pop()
+        assert called is module, "a module call ended without its hook"
+        opened.__exit__(None, None, None)
+
+    register_module_forward_pre_hook(enter)
+    register_module_forward_hook(leave)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("workload", choices=[w for w in models.STEPS if w != "fake"])
     parser.add_argument("--trace", required=True)
     parser.add_argument("--when")
     parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--modules", action="store_true")
     options = parser.parse_args()
 
+    if options.modules:
+        add_module_ranges()
     step = models.STEPS[options.workload]()
     done, ready = 0, False
     while True:
