@@ -56,7 +56,28 @@ func simShell(t *testing.T, dir, script string) (*exec.Cmd, func(), string) {
 	return cmd, func() { fmt.Fprintln(stdin, "go") }, ledger
 }
 
+// attemptsFromTheFirstCall is how often a test records children from their first call. If the recorder is late on a
+// busy machine, it says so, and another attempt follows. Calls that are missing in silence fail the test at once.
+const attemptsFromTheFirstCall = 3
+
+// isLate reports whether a recording says that first calls are missing, and another attempt follows.
+func isLate(t *testing.T, result Result, attempt int) bool {
+	t.Helper()
+	if result.Meta.Late == nil || attempt == attemptsFromTheFirstCall {
+		return false
+	}
+	t.Logf("recorded again, because first calls are missing: %+v", *result.Meta.Late)
+	return true
+}
+
 func TestChildrenAreRecordedFromTheirFirstCall(t *testing.T) {
+	for attempt := 1; !recordFirstCallsOfChildren(t, attempt); attempt++ {
+	}
+}
+
+// recordFirstCallsOfChildren returns false if another attempt must follow.
+func recordFirstCallsOfChildren(t *testing.T, attempt int) bool {
+	t.Helper()
 	needKernel(t)
 	cmd, begin, ledger := simShell(t, copySimcuda(t), `
 		for seed in 1 2 3 4; do $SIM/storm --calls 5000 --threads 2 --seed $seed >/dev/null & done
@@ -70,6 +91,9 @@ func TestChildrenAreRecordedFromTheirFirstCall(t *testing.T) {
 			t.Errorf("the recorded program failed: %v", err)
 		}
 	})
+	if isLate(t, result, attempt) {
+		return false
+	}
 	n := compare(t, result.Output, readLedger(t, ledger, 0))
 	if n < 24000 {
 		t.Errorf("only %d calls", n)
@@ -82,6 +106,7 @@ func TestChildrenAreRecordedFromTheirFirstCall(t *testing.T) {
 		t.Errorf("%d rows for exits of processes", exits)
 	}
 	t.Logf("%d calls of children equal the ledger", n)
+	return true
 }
 
 func TestChildrenAreCompleteWithOtherUsersOfTheLibrary(t *testing.T) {
@@ -98,7 +123,7 @@ func TestChildrenAreCompleteWithOtherUsersOfTheLibrary(t *testing.T) {
 	cmd, begin, ledger := simShell(
 		t,
 		dir,
-		`for seed in 1 2 3 4; do (sleep 0.5; exec $SIM/storm --calls 5000 --threads 2 --seed $seed) >/dev/null & done; wait`,
+		`for seed in 1 2 3 4; do (sleep 2; exec $SIM/storm --calls 5000 --threads 2 --seed $seed) >/dev/null & done; wait`,
 	)
 	opt := testOptions(t, cmd.Process.Pid)
 	opt.WaitForLibrary = true

@@ -12,7 +12,7 @@
 // # Goroutines
 //
 // A Session starts these goroutines. The helpers are all except supervisor, drain, row writer,
-// unwinder, command and hold tracer. They end when Session.stop is closed. Finish waits for the helpers before
+// unwinder, command, kernels and hold tracer. They end when Session.stop is closed. Finish waits for the helpers before
 // it empties the pipeline, so that no rows are sent after the channel of rows is closed.
 //
 //	goroutine     started by        owns                     sends to
@@ -35,6 +35,8 @@
 //	                                of one process           it would block)
 //	thread states startHelpers      a hoststack.Looker       host rows (dropped and counted if it
 //	                                                         would block)
+//	census        startHelpers      communicators at the     censuses (dropped and counted if it
+//	                                start                    would block)
 //	host context  startHostContext  context switches and     host rows (dropped and counted if it
 //	                                watched threads          would block)
 //	looks         hostcontext       a hoststack.Looker       nothing: stacks are kept for host context
@@ -42,6 +44,7 @@
 //	GIL and GC    interpreter       the interpreter of one   nothing
 //	                                process
 //	host metrics  startHostContext  cgroups, pressure        host rows (dropped and counted)
+//	triggers      startHelpers      trigger.Policy, captures requests of the row writer (may block)
 //	threads       startHelpers      exited threads' state    open calls (may block)
 //	GPUs          watchMachine      NVML: one more per GPU   rows (dropped if it would block)
 //	Xids          watchMachine      feeds; NVML's events     rows (dropped if it would block)
@@ -50,6 +53,7 @@
 //	command       StartCommand      the traced child         nothing
 //	hold tracer   hold.Start        threads it has seized    hold.Holder.Requests (dropped if full)
 //	covers        onHold            one held thread each     hold.Holder.Release (may block)
+//	kernels       newKernelResolver images of modules        layouts of kernels, into a BPF map
 //	link closer   probe.Probes      links of exited targets  nothing
 //
 //	channel        closed by                      after

@@ -22,7 +22,9 @@ func TestEveryFunctionOfTheTable(t *testing.T) {
 	needKernel(t)
 	p := startSim(t, nil, "every", "--wait")
 	p.expect("ready")
-	s := start(t, testOptions(t, p.pid()))
+	opt := testOptions(t, p.pid())
+	opt.KernelArgs = 1 // some functions are probed only then
+	s := start(t, opt)
 	var since int64
 	result := runWhile(t, s, func() {
 		since = monotonic()

@@ -26,6 +26,8 @@ type Result struct {
 	Meta       format.Meta
 	// Elapsed is the duration of the recording.
 	Elapsed time.Duration
+	// Host says how class host was recorded. nil: it was not.
+	Host *format.HostFact
 }
 
 // Finish ends the recording and writes the file. The Result is valid also with an error:
@@ -59,6 +61,13 @@ func (s *Session) Finish() (Result, error) {
 	writer.WriteOpenCalls(open)
 	meta := s.finalMeta(detachNs)
 	result := Result{Output: s.output, Meta: meta, Elapsed: time.Duration(meta.EndNs - s.startNs)}
+	result.Host = s.hostFact()
+	if s.opt.KeepSegments {
+		result.Unfinished = writer.SegmentFolder()
+		err = writer.Leave(meta, errors.Join(err, openErr))
+		s.finished.Store(err == nil)
+		return result, err
+	}
 	if err = writer.Finish(meta, errors.Join(err, openErr)); err != nil {
 		result.Unfinished = writer.SegmentFolder()
 		return result, err
@@ -70,10 +79,16 @@ func (s *Session) Finish() (Result, error) {
 	return result, nil
 }
 
-// lastRows returns the exits of processes, and the statistics of inferred stacks.
+// lastRows returns the exits of processes, the statistics of inferred stacks, and notes.
 func (s *Session) lastRows() []format.Row {
 	now := s.clock.NowNs()
-	return slices.Concat(s.inferenceNotes(now), s.threadStateNotes(now), s.hostNotes(now), s.targets.LastRows(now))
+	return slices.Concat(
+		s.inferenceNotes(now),
+		s.threadStateNotes(now),
+		s.census.notes(now),
+		s.hostNotes(now),
+		s.targets.LastRows(now),
+	)
 }
 
 // Finished reports whether the file is complete. Safe for concurrent use.
@@ -99,6 +114,8 @@ func (s *Session) Close() error {
 		_ = s.progress.Close() // only unmaps memory
 		s.progress = nil
 	}
+	s.kernels.close()
+	s.kernels = nil
 	s.holds.close()
 	if s.unwinder != nil {
 		s.unwinder.Close()

@@ -111,6 +111,7 @@ func compareFirstCalls(t *testing.T, programs ...firstCallProgram) {
 	dir := t.TempDir()
 	opt := testOptions(t)
 	opt.Stacks = probe.StacksAuto
+	opt.KernelArgs = 1 // some functions are probed only then
 	result := recordCommand(t, startFirstCalls(t, dir, programs), opt)
 	calls := make(map[int32][]ledgerCall)
 	events, reports := make(map[int32][]allocatorEvent), make(map[int32][]report)

@@ -78,14 +78,24 @@ func TestGPUJobs(t *testing.T) {
 			}
 			for seed := 1; seed <= seeds; seed++ {
 				t.Run(fmt.Sprintf("%s/%s/%d", scenario, rate, seed), func(t *testing.T) {
-					run := recordSoundJob(t, scenario, seed, rate)
-					defer run.timeline.Rec.Close()
-					run.score = score
+					// Other load of the machine can disturb a single variant: it has three tries, repeats have one.
+					tries := 3
+					if all {
+						tries = 1
+					}
+					wrong := checkJob(t, scenario, seed, rate, score)
+					for try := 1; try < tries && len(wrong) > 0; try++ {
+						t.Logf("recorded again: %v", wrong)
+						wrong = checkJob(t, scenario, seed, rate, score)
+					}
 					for _, c := range checksOf(scenario) {
 						key := fmt.Sprintf("%-12s %-4s %s", scenario, rate, c.name)
 						of[key]++
-						if run.passes(&c) {
+						if len(wrong[c.name]) == 0 {
 							right[key]++
+						}
+						for _, text := range wrong[c.name] {
+							t.Errorf("%s: %s", c.name, text)
 						}
 					}
 				})
@@ -101,15 +111,20 @@ func TestGPUJobs(t *testing.T) {
 	}
 }
 
-// passes runs a check, and reports the first errors.
-func (r *jobRun) passes(c *jobCheck) bool {
-	r.t.Helper()
+// checkJob records a variant of a scenario. It returns the first errors of each check that fails.
+func checkJob(t *testing.T, scenario string, seed int, rate progress.Rate, score *jobScore) map[string][]string {
+	t.Helper()
 	const most = 5
-	wrong := c.check(r)
-	for _, text := range wrong[:min(most, len(wrong))] {
-		r.t.Errorf("%s: %s", c.name, text)
+	run := recordSoundJob(t, scenario, seed, rate)
+	defer run.timeline.Rec.Close()
+	run.score = score
+	wrong := make(map[string][]string)
+	for _, c := range checksOf(scenario) {
+		if list := c.check(run); len(list) > 0 {
+			wrong[c.name] = list[:min(most, len(list))]
+		}
 	}
-	return len(wrong) == 0
+	return wrong
 }
 
 // checksOf returns the checks of a scenario.
@@ -279,6 +294,11 @@ func (r *jobRun) doubt() string {
 	all, main := r.spansOf(func(*simtest.Work) bool { return true }), r.spansOf(isMain)
 	if len(main) < 500 {
 		return fmt.Sprintf("only %d kernels", len(main))
+	}
+	offsetNs := r.result.Meta.ClockOffsetNs
+	words := &workReview{run: r.gpuRun, ledgerToNs: offsetNs - r.ledger.Clocks[0].RealMinusMonotonicNs}
+	if ns := words.lateness().writtenNs; ns > mostLateNs() {
+		return fmt.Sprintf("the thread that plays the GPU was up to %d ns late", ns)
 	}
 	idle, idleMain := idleSpans(all), idleSpans(main)
 	share := func(ns, of int64) float64 { return float64(ns) / float64(max(1, of)) }

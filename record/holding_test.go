@@ -166,7 +166,8 @@ func TestDebuggersDoNotNoticeHolds(t *testing.T) {
 			3,
 		},
 		{
-			"bash", `bash -c 'set -m; $CUDA/children fork & jobs; fg; echo status $?; jobs; echo end'`,
+			// The job must still run when the shell brings it to the foreground.
+			"bash", `bash -c 'set -m; { $CUDA/children fork; sleep 3; } & jobs; fg; echo status $?; jobs; echo end'`,
 			[]string{"children", "status", "Stopped", "end"},
 			4,
 		},

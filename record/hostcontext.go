@@ -57,6 +57,15 @@ func (s *Session) startHostContext() {
 
 // hostNotes returns the note on class host: nil without --host.
 func (s *Session) hostNotes(now int64) []format.Row {
+	fact := s.hostFact()
+	if fact == nil {
+		return nil
+	}
+	return []format.Row{hostcontext.NoteRow(fact, now)}
+}
+
+// hostFact describes what was recorded of class host so far: nil without --host.
+func (s *Session) hostFact() *format.HostFact {
 	h := &s.host
 	if h.interpreter == nil {
 		return nil
@@ -70,7 +79,7 @@ func (s *Session) hostNotes(now int64) []format.Row {
 	fact.Missing = append(fact.Missing, h.metrics.Missing()...)
 	fact.InterpreterHz, _ = h.interpreter.Hz()
 	fact.CPUNs += (h.interpreter.Cost() + h.metrics.Cost()).Nanoseconds()
-	return []format.Row{hostcontext.NoteRow(&fact, now)}
+	return &fact
 }
 
 // close stops the BPF programs of the recorders.

@@ -55,6 +55,13 @@ func countedCalls() map[string]bool {
 // right numbers of counted calls. It returns the number of recorded calls.
 func compare(t *testing.T, path string, ledger map[int32][]ledgerCall) int {
 	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, note := range factRows(t, path, format.KindNote) {
+				t.Logf("note %s of process %d: %s", note.Name, note.Pid, note.Message)
+			}
+		}
+	})
 	recorded := recordedCalls(t, path)
 	n, counts := compareThreads(t, recorded, ledger, metaOf(t, path).ClockOffsetNs)
 	for tid, rows := range recorded {

@@ -14,6 +14,7 @@ import (
 	"github.com/gpurec/gpurec/record/probe"
 	"github.com/gpurec/gpurec/record/process"
 	"github.com/gpurec/gpurec/record/progress"
+	"github.com/gpurec/gpurec/record/rowwriter"
 	"github.com/gpurec/gpurec/record/sampling"
 	"github.com/gpurec/gpurec/record/target"
 	"github.com/gpurec/gpurec/record/xid"
@@ -49,6 +50,9 @@ type Options struct {
 	// GPUTime is how often the progress of the GPUs' channels is read. RateOff: GPU times are not
 	// recorded.
 	GPUTime progress.Rate
+	// KernelArgs is the number of launches of a stream whose arguments are kept, and written at a failure and at
+	// the end. AllLaunches: those of all launches are written. 0: none are read.
+	KernelArgs int
 	// Host is how closely threads are watched outside of CUDA.
 	Host hostcontext.Mode
 	// NVMLInterval is the interval of GPU samples; 0: no samples.
@@ -73,6 +77,9 @@ type Options struct {
 	KeepGetters bool
 	// KeepReturns keeps the return probes of kernel launches at any launch rate.
 	KeepReturns bool
+	// ModuleClasses adds the classes of PyTorch's modules to stacks. They make launches inside of modules more
+	// expensive.
+	ModuleClasses bool
 	// MaxOverheadPct limits the time that probes cost the busiest thread, in percent of the
 	// thread's time. Above the limit, kernel launches are recorded for a share of the time only, and
 	// fewer stacks are unwound. 0: no limit.
@@ -82,6 +89,9 @@ type Options struct {
 	EmptyProbes bool
 	// Allocator selects the source of PyTorch allocator events.
 	Allocator library.AllocatorMode
+	// NoEarlierBlocks leaves out the blocks that PyTorch's allocator had before the recording. Otherwise their
+	// bookkeeping is read once from the memory of each process whose allocator is recorded.
+	NoEarlierBlocks bool
 	// NoThreadStates leaves out looks at all threads of a process when it is silent, and at the end.
 	NoThreadStates bool
 	// Classes are the classes of calls to record, of format.RecordClasses; empty: all. Without
@@ -90,9 +100,16 @@ type Options struct {
 	// Warn receives a sentence about data that will be missing. Any goroutine may call it during
 	// the recording. It may be nil.
 	Warn func(text string)
+	// Tap, if set, is called with all rows that are written, soon after their events. It must return quickly and
+	// not keep the rows. One goroutine calls it.
+	Tap func(format.Class, []format.Row)
 	// Comm and Cgroup restrict All to processes with this name (15 characters, as in
 	// /proc/PID/comm), and to processes in this cgroup v2 or below it. "": no restriction.
 	Comm, Cgroup string
+	// Triggers keep parts of a ring. nil: none.
+	Triggers *Triggers
+	// KeepSegments makes Finish leave the segments on disk instead of merging them into Output.
+	KeepSegments bool
 	// Version and CommandLine are written to the metadata.
 	Version     string
 	CommandLine []string
@@ -100,13 +117,18 @@ type Options struct {
 	// Only probes only these functions; empty: all. For tests, like the members below.
 	Only []string
 
-	returns        sampling.ReturnPolicy // policy for return probes of launches
-	governor       overhead.GovernorPolicy
-	stackCacheSets int              // limit of the stack cache, as probe.Options.StackCacheSets
-	xids           *xid.SourcePaths // sources of Xids; nil: those of the system
+	// onEarlierBlocks is called when the blocks of a process were read, or refused. nil: nothing is called.
+	onEarlierBlocks func(pid int)
+	returns         sampling.ReturnPolicy // policy for return probes of launches
+	governor        overhead.GovernorPolicy
+	stackCacheSets  int              // limit of the stack cache, as probe.Options.StackCacheSets
+	xids            *xid.SourcePaths // sources of Xids; nil: those of the system
 	// clockShift is added to the wall clock as read at the start of the recording.
 	clockShift time.Duration
 }
+
+// AllLaunches is the value of Options.KernelArgs that writes the arguments of all launches.
+const AllLaunches = rowwriter.AllLaunches
 
 // DefaultOptions returns the defaults of the command line. The caller sets Pids, Command or All.
 func DefaultOptions() Options {

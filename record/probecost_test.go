@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -218,22 +219,91 @@ func benchmarkAttach(b *testing.B, executable *link.Executable, how privilege.At
 	b.ReportMetric(float64(detach.Milliseconds())/float64(b.N), "detach-ms")
 }
 
+// simcudaEnv returns the environment in which a worker uses simcuda, if it is built; otherwise it uses the GPU.
+func simcudaEnv(b *testing.B) []string {
+	b.Helper()
+	if _, err := os.Stat(filepath.Join(simcudaDir, "libcuda.so.1")); err != nil {
+		return nil
+	}
+	dir, err := filepath.Abs(simcudaDir)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return []string{
+		"LD_LIBRARY_PATH=" + dir,
+		"SIMCUDA_TIME=off",
+		"SIMCUDA_STATE=" + filepath.Join(b.TempDir(), "state"),
+	}
+}
+
+// BenchmarkKernelArgs measures the price of the arguments of a launch: it launches a kernel with five parameters, in
+// recordings with and without --kernel-args, in turn. A metric is the median of the rounds, and price_ns that of the
+// differences in a round. bpf_ns/run is the kernel's own measurement of a run of a BPF program. Times are CPU time of the program, with that of probes, and without that of other programs.
+func BenchmarkKernelArgs(b *testing.B) {
+	rounds, launches := 9, 100_000
+	if testing.Short() {
+		rounds, launches = 1, 2_000
+	}
+	w := startWorker(b, "launches", simcudaEnv(b), "values")
+	modes := []struct {
+		name string
+		args int
+	}{{"off", 0}, {"kept", 16}, {"all", AllLaunches}}
+	times, programs := make(map[string][]float64), make(map[string][]float64)
+	for range rounds {
+		for _, m := range modes {
+			opt := DefaultOptions()
+			opt.Pids, opt.Output = []int{w.cmd.Process.Pid}, filepath.Join(b.TempDir(), "r.parquet")
+			opt.Stacks, opt.NVMLInterval, opt.MaxOverheadPct, opt.Force = probe.StacksOff, 0, 0, true
+			opt.KernelArgs = m.args
+			result := recorded(b, opt, func() {
+				w.do(b, launches/10) // the first launches fill caches
+				begin := w.cpuNs(b)
+				w.do(b, launches)
+				times[m.name] = append(times[m.name], float64(w.cpuNs(b)-begin)/float64(launches))
+			})
+			cost := result.Meta.Cost
+			programs[m.name] = append(programs[m.name], float64(cost.BPFRunNs)/float64(cost.BPFRuns))
+		}
+	}
+	for _, m := range modes {
+		b.ReportMetric(medianOf(times[m.name]), m.name+"_ns/launch")
+		b.ReportMetric(medianOf(programs[m.name]), m.name+"_bpf_ns/run")
+		b.ReportMetric(slices.Min(programs[m.name]), m.name+"_bpf_min_ns/run")
+		b.ReportMetric(slices.Min(times[m.name]), m.name+"_min_ns/launch")
+		var prices []float64
+		for i, ns := range times[m.name] {
+			prices = append(prices, ns-times["off"][i])
+		}
+		if m.args != 0 {
+			b.ReportMetric(medianOf(prices), m.name+"_price_ns")
+		}
+	}
+}
+
+// cpuNs returns the CPU time of the program's thread in ns.
+func (w *worker) cpuNs(b *testing.B) (ns int64) {
+	b.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", w.cmd.Process.Pid))
+	if err == nil {
+		_, err = fmt.Sscan(string(text), &ns)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	return ns
+}
+
+// medianOf returns the median of values.
+func medianOf(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}
+
 // BenchmarkLaunch launches an empty kernel, and synchronizes every 200 launches: without and with a
 // recording.
 func BenchmarkLaunch(b *testing.B) {
-	var env []string
-	if _, err := os.Stat(filepath.Join(simcudaDir, "libcuda.so.1")); err == nil {
-		dir, err := filepath.Abs(simcudaDir)
-		if err != nil {
-			b.Fatal(err)
-		}
-		env = []string{
-			"LD_LIBRARY_PATH=" + dir,
-			"SIMCUDA_TIME=off",
-			"SIMCUDA_STATE=" + filepath.Join(b.TempDir(), "state"),
-		}
-	}
-	w := startWorker(b, "launches", env)
+	w := startWorker(b, "launches", simcudaEnv(b))
 	modes := []struct {
 		name    string
 		stacks  string
@@ -258,8 +328,8 @@ func BenchmarkLaunch(b *testing.B) {
 	}
 }
 
-// recorded runs do during a recording.
-func recorded(b *testing.B, opt Options, do func()) {
+// recorded runs do during a recording, and returns its result.
+func recorded(b *testing.B, opt Options, do func()) Result {
 	b.Helper()
 	s, err := Start(opt)
 	if err != nil {
@@ -276,10 +346,12 @@ func recorded(b *testing.B, opt Options, do func()) {
 	if err := <-ended; err != nil {
 		b.Error(err)
 	}
-	if _, err := s.Finish(); err != nil {
+	result, err := s.Finish()
+	if err != nil {
 		b.Error(err)
 	}
 	if err := s.Close(); err != nil {
 		b.Error(err)
 	}
+	return result
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/clock"
 	"github.com/gpurec/gpurec/record/host"
+	"github.com/gpurec/gpurec/record/liveset"
 	"github.com/gpurec/gpurec/record/overhead"
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/probe"
@@ -41,15 +42,23 @@ type Session struct {
 	machine   gpuMonitor
 	holds     holds
 	progress  *progress.Recorder // nil: GPU times are not recorded
-	host      hostRecorders
+	// kernels finds the parameters of kernels; nil: the arguments of launches are not recorded.
+	kernels *kernelResolver
+	host    hostRecorders
 	// threadStates looks at all threads of silent processes; nil: it does not.
 	threadStates *threadstate.Recorder
-	output       string
-	clock        clock.Clock
-	startNs      int64 // start of the recording in Unix ns
-	endNs        int64 // CLOCK_MONOTONIC: no calls are recorded after this time
-	finished     atomic.Bool
-	costBase     format.Cost
+	// earlierBlocks has an element for each process whose blocks are being read.
+	earlierBlocks chan struct{}
+	// triggers keeps parts of a ring; nil: no trigger was asked for.
+	triggers *triggerLoop
+	// census reads the communicators of all processes at the start, at silence, and at the end.
+	census   *censusTaker
+	output   string
+	clock    clock.Clock
+	startNs  int64 // start of the recording in Unix ns
+	endNs    int64 // CLOCK_MONOTONIC: no calls are recorded after this time
+	finished atomic.Bool
+	costBase format.Cost
 
 	stop    chan struct{}  // closed to end the helper goroutines
 	helpers sync.WaitGroup // all goroutines except the pipeline's
@@ -63,7 +72,7 @@ type Session struct {
 // format.ErrExists, or an error of package os about the output. On an error it releases all
 // resources.
 func Start(opt Options) (_ *Session, err error) {
-	s := &Session{opt: opt, stop: make(chan struct{})}
+	s := &Session{opt: opt, stop: make(chan struct{}), earlierBlocks: make(chan struct{}, maxEarlierBlocksRead)}
 	defer func() {
 		if err != nil {
 			_ = s.Close() // Start returns err
@@ -72,7 +81,11 @@ func Start(opt Options) (_ *Session, err error) {
 	if err := host.CheckKernel(); err != nil {
 		return nil, err
 	}
-	if s.targets, err = target.Open(s.opt.targets(s.warn)); err != nil {
+	targets := s.opt.targets(s.warn)
+	if !opt.NoEarlierBlocks {
+		targets.OnEarlierAllocator = s.readEarlierBlocks
+	}
+	if s.targets, err = target.Open(targets); err != nil {
 		return nil, err
 	}
 	how := opt.Attach.ResolveForKernel()
@@ -150,7 +163,9 @@ func (s *Session) loadProbes(how privilege.AttachMethod, only process.Cgroup) (*
 			How: how, BufferBytes: s.opt.BufferBytes, Stacks: s.opt.Stacks, Unwinder: s.unwinder,
 			All: s.opt.All, Comm: process.TruncateComm(s.opt.Comm), Cgroup: only,
 			Functions: s.opt.Only, Classes: s.opt.Classes, StackCacheSets: s.opt.stackCacheSets,
-			SampleProgress: s.opt.GPUTime != progress.RateOff,
+			ModuleClasses:  s.opt.ModuleClasses,
+			SampleProgress: s.opt.GPUTime != progress.RateOff, KernelArgs: s.opt.KernelArgs != 0,
+			KeptLaunches: max(0, s.opt.KernelArgs),
 		})
 	}
 	p, err := load()
@@ -179,9 +194,16 @@ func (s *Session) begin(writer *format.Writer) error {
 	s.meta.Stacks, s.meta.Attach, s.meta.Classes = s.opt.Stacks, string(s.probes.How), s.opt.Classes
 	host.DescribeMachine(&s.meta)
 	var err error
-	s.pipeline, err = newPipeline(rowwriter.Options{
+	options := rowwriter.Options{
 		Writer: writer, Probes: s.probes, Clock: s.clock, Unwinder: s.unwinder, Limits: s.opt.limits(), Meta: s.metaNow,
-	})
+		Tap:        s.opt.Tap,
+		KernelArgs: s.opt.KernelArgs, Resolver: s.newKernelResolver(),
+	}
+	if s.triggers = s.newTriggerLoop(); s.triggers != nil {
+		options.Watch, options.Live = s.triggers.rows, liveset.New(liveset.DefaultMaxBlocks)
+		s.triggers.rows.FollowMemory(options.Live)
+	}
+	s.pipeline, err = newPipeline(options)
 	if err != nil {
 		return err
 	}
@@ -246,9 +268,14 @@ func (s *Session) startHelpers() {
 		s.helpers.Go(func() { s.sampler.SampleLaunchReturns(s.opt.returns, s.stop) })
 	}
 	s.startProgress()
+	s.census = newCensusTaker(s.pipeline.writer, s.clock)
+	s.helpers.Go(func() { s.census.take(s.targetPids()) })
 	s.startThreadStates()
 	s.startHostContext()
 	s.startMonitoring()
+	if s.triggers != nil {
+		s.helpers.Go(func() { s.triggers.run(s.stop) })
+	}
 }
 
 // metaNow returns the current metadata without the row writer's counts.

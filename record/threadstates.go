@@ -28,7 +28,7 @@ func (s *Session) startThreadStates() {
 	}
 	s.threadStates = threadstate.New(threadstate.Options{
 		Sink: s.pipeline.writer, Clock: s.clock, UsedCUDA: usedCUDA,
-		Processes: s.targetPids, ReadHits: s.readProcessHits,
+		Processes: s.targetPids, ReadHits: s.readProcessHits, OnSilence: s.census.take,
 	})
 	s.helpers.Go(func() { s.threadStates.Run(s.stop) })
 }
@@ -63,16 +63,16 @@ func (s *Session) readProcessHits() map[int]uint64 {
 }
 
 // recordLastThreadStates looks at all processes, while the probes are in place: the kernel's list of return
-// probes then gives the true return addresses. It takes at most two seconds, and follows processes
-// meanwhile.
+// probes then gives the true return addresses. Then it reads their communicators. Each takes at most two seconds. It
+// follows processes meanwhile.
 func (s *Session) recordLastThreadStates() {
-	if s.threadStates == nil {
-		return
-	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.threadStates.LookAtEnd()
+		if s.threadStates != nil {
+			s.threadStates.LookAtEnd()
+		}
+		s.census.take(s.targetPids())
 	}()
 	for {
 		select {

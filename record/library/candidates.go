@@ -30,8 +30,8 @@ func (c *Cache) FindLoadable(p *process.Process, allocator AllocatorMode) []*Lib
 		}
 	}
 	loaded := append(filepath.SplitList(env["LD_LIBRARY_PATH"]), runPaths(p)...)
-	add(loaded, driverFile, allocatorFile, reportFile)
-	add(systemDirs(), driverFile)
+	add(loaded, driverFile, allocatorFile, reportFile, collectivesFile)
+	add(systemDirs(), driverFile, collectivesFile)
 	add(torchDirs(p, env), allocatorFile, reportFile)
 	return found
 }

@@ -24,9 +24,10 @@ import (
 type Kind uint8
 
 const (
-	KindDriver    Kind = iota // libcuda, the CUDA driver library
-	KindAllocator             // libc10_cuda, with record_trace of PyTorch's caching allocator
-	KindReports               // libc10, with reportMemoryUsageToProfiler, which the allocator calls for each block
+	KindDriver      Kind = iota // libcuda, the CUDA driver library
+	KindAllocator               // libc10_cuda, with record_trace of PyTorch's caching allocator
+	KindReports                 // libc10, with reportMemoryUsageToProfiler, which the allocator calls for each block
+	KindCollectives             // libnccl, NVIDIA's library of collectives, or librccl
 )
 
 // kindByFileName returns the kind of a library by its file name. ok is false for libraries that are
@@ -39,6 +40,8 @@ func kindByFileName(name string) (kind Kind, ok bool) {
 		return KindAllocator, true
 	case reportFileName.MatchString(name):
 		return KindReports, true
+	case collectivesFileName.MatchString(name):
+		return KindCollectives, true
 	}
 	return 0, false
 }
@@ -52,6 +55,10 @@ type Library struct {
 	Probes  []Probe
 
 	err error // reason why the file cannot be read; it is not read again
+
+	// variable is the file offset that the allocator's variable would have in the executable segment, see
+	// AllocatorVariable. 0: there is none.
+	variable uint64
 
 	Kind    Kind
 	Missing string // reason why an allocator's library cannot be probed; "" for libcuda
@@ -81,10 +88,14 @@ var libcudaFileName = regexp.MustCompile(`^libcuda\.so(\.[0-9.]+)?$`)
 type Cache struct {
 	mu    sync.Mutex
 	known map[process.FileID]*Library
+	// others are the files that were searched for NCCL without success.
+	others map[otherFile]bool
 }
 
 // NewCache returns an empty Cache.
-func NewCache() *Cache { return &Cache{known: make(map[process.FileID]*Library)} }
+func NewCache() *Cache {
+	return &Cache{known: make(map[process.FileID]*Library), others: make(map[otherFile]bool)}
+}
 
 // maxOpenLibraries bounds the number of library files that the recorder keeps open. A process can
 // create any number of libraries.
@@ -114,12 +125,49 @@ func (c *Cache) Mapped(p *process.Process) ([]*Library, error) {
 			found = append(found, lib)
 		}
 	}
+	if FirstOfKind(found, KindDriver) != nil {
+		found = append(found, c.otherCollectives(p, maps)...)
+	}
 	return found, failed
+}
+
+// otherCollectives returns the mapped files of a CUDA process that contain NCCL under another name.
+func (c *Cache) otherCollectives(p *process.Process, maps []symbolize.Mapping) (list []*Library) {
+	program, _ := os.Readlink(p.Path("exe"))
+	for i := range maps {
+		m := &maps[i]
+		if _, ok := kindByFileName(
+			filepath.Base(m.Path),
+		); ok || !m.Executable() ||
+			!mayBeCollectives(m.Path, program) ||
+			c.isOther(m) {
+			continue
+		}
+		file, err := p.OpenMappedFile(*m)
+		if err != nil {
+			continue
+		}
+		if !hasCollectives(file, m.Path == program) {
+			file.Close()
+			c.addOther(m)
+			continue
+		}
+		if lib, err := c.addFileOfKind(file, m.Path, KindCollectives); err == nil && !slices.Contains(list, lib) {
+			list = append(list, lib)
+		}
+	}
+	return list
 }
 
 // addFile returns the library in an open file. It stores the file in a new library, or closes it if
 // the library is known. Messages use path.
 func (c *Cache) addFile(file *os.File, path string) (*Library, error) {
+	kind, _ := kindByFileName(filepath.Base(path))
+	return c.addFileOfKind(file, path, kind)
+}
+
+// addFileOfKind is addFile for a library whose name does not say its kind.
+func (c *Cache) addFileOfKind(file *os.File, path string, kind Kind) (*Library, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
 		file.Close()
@@ -136,7 +184,6 @@ func (c *Cache) addFile(file *os.File, path string) (*Library, error) {
 		file.Close()
 		return nil, fmt.Errorf("%s is not probed: there are %d libraries already", path, maxOpenLibraries)
 	default:
-		kind, _ := kindByFileName(filepath.Base(path))
 		lib = &Library{ID: id, Path: path, file: file, Kind: kind}
 		lib.err = lib.chooseProbes(st.Size)
 		c.known[id] = lib
@@ -147,7 +194,7 @@ func (c *Cache) addFile(file *os.File, path string) (*Library, error) {
 // chooseProbes reads symbols and code of the library and chooses the probes.
 func (l *Library) chooseProbes(size int64) error {
 	object, err := symbolize.NewObject(l.file, size)
-	if err != nil && l.Kind == KindReports { // few programs need libc10's reports
+	if err != nil && (l.Kind == KindReports || l.Kind == KindCollectives) { // few programs need libc10's reports
 		l.Missing = err.Error()
 		return nil
 	}
@@ -157,11 +204,14 @@ func (l *Library) chooseProbes(size int64) error {
 	l.BuildID = object.BuildID()
 	switch l.Kind {
 	case KindDriver:
-		l.Probes, err = findDriverProbes(object, l.file)
+		l.Probes, err = findProbes(object, l.file, bpf.ListProbeSymbols())
 	case KindAllocator:
 		l.Probes, l.Missing, err = findRecordTraceProbe(object, l.file)
+		l.variable = findAllocatorVariable(l.file, size)
 	case KindReports:
 		l.Probes, l.Missing = findReportProbe(object, l.file)
+	case KindCollectives:
+		l.Probes, err = findProbes(object, l.file, listCollectives())
 	}
 	if err != nil {
 		return fmt.Errorf("read code of %s: %w", l.Path, err)
@@ -192,16 +242,16 @@ func (c *Cache) Close() {
 	}
 }
 
-// findDriverProbes returns a probe for each function of the table that the library defines. A
-// function with several names is probed once, with its first name in the table.
-func findDriverProbes(object *symbolize.Object, code *os.File) ([]Probe, error) {
+// findProbes returns a probe for each of the functions that the library defines. A function with several
+// names is probed once, with its first name.
+func findProbes(object *symbolize.Object, code *os.File, symbols []bpf.ProbeSymbol) ([]Probe, error) {
 	machine, err := readELFMachine(code)
 	if err != nil {
 		return nil, err
 	}
 	var probes []Probe
 	at := make(map[uint64]bool)
-	for _, s := range bpf.ListProbeSymbols() {
+	for _, s := range symbols {
 		symbol, ok := object.Find(s.Name)
 		if !ok {
 			continue

@@ -69,14 +69,16 @@ func findReportProbe(object *symbolize.Object, code *os.File) (probes []Probe, m
 	}, ""
 }
 
-// SelectLibraries returns those of libs that are probed for a process: the driver and one allocator
-// source.
+// SelectLibraries returns those of libs that are probed for a process: the driver, NCCL and one
+// allocator source.
 func (m AllocatorMode) SelectLibraries(libs []*Library) []*Library {
 	var source *Library
 	if allocator := FirstOfKind(libs, KindAllocator); allocator != nil && m != AllocatorModeOff {
 		source, _ = m.ChooseSource(allocator, FirstOfKind(libs, KindReports))
 	}
-	return slices.DeleteFunc(slices.Clone(libs), func(l *Library) bool { return l.Kind != KindDriver && l != source })
+	return slices.DeleteFunc(slices.Clone(libs), func(l *Library) bool {
+		return l.Kind != KindDriver && l.Kind != KindCollectives && l != source
+	})
 }
 
 // ChooseSource returns the library whose function is probed for an allocator, or nil if there is

@@ -5,6 +5,8 @@ package nvml
 import (
 	"bytes"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -32,6 +34,16 @@ type metric struct {
 	every  time.Duration
 	names  []string
 	read   func(nvml.Device) ([]float64, nvml.Return)
+}
+
+// nameOf returns the name of value i. Values after those with a name are of one NVLink each, such as
+// nvlink7_replay_errors. It returns false if the value has no row: an NVLink without errors.
+func (m *metric) nameOf(i int, value float64) (string, bool) {
+	if i < len(m.names) {
+		return m.names[i], true
+	}
+	link := strconv.Itoa(i - len(m.names))
+	return strings.Replace(m.names[0], "nvlink_", "nvlink"+link+"_", 1), value != 0
 }
 
 // newScalarMetric returns a metric of an NVML function with one number.
@@ -272,27 +284,27 @@ func countActiveNVLinks(d nvml.Device) (int, nvml.Return) {
 	return active, nvml.SUCCESS
 }
 
-// newNVLinkErrorMetric returns a metric that sums an error counter over all NVLinks.
+// newNVLinkErrorMetric returns a metric of an error counter: the sum over all NVLinks, and each NVLink.
 func newNVLinkErrorMetric(name string, counter nvml.NvLinkErrorCounter) metric {
-	return newScalarMetric(
-		"nvmlDeviceGetNvLinkErrorCounter",
-		periodSlowest,
-		name,
-		func(d nvml.Device) (uint64, nvml.Return) {
-			var sum uint64
-			result := nvml.ERROR_NOT_SUPPORTED
-			for link := range nvml.NVLINK_MAX_LINKS {
-				n, ret := d.GetNvLinkErrorCounter(link, counter)
-				if ret == nvml.ERROR_INVALID_ARGUMENT || ret == nvml.ERROR_GPU_IS_LOST {
-					break // no more links
-				}
-				if ret == nvml.SUCCESS {
-					sum, result = sum+n, nvml.SUCCESS
-				}
+	read := func(d nvml.Device) ([]float64, nvml.Return) {
+		values := []float64{0}
+		result := nvml.ERROR_NOT_SUPPORTED
+		for link := range nvml.NVLINK_MAX_LINKS {
+			n, ret := d.GetNvLinkErrorCounter(link, counter)
+			if ret == nvml.ERROR_INVALID_ARGUMENT || ret == nvml.ERROR_GPU_IS_LOST {
+				break // no more links
 			}
-			return sum, result
-		},
-	)
+			if ret == nvml.SUCCESS {
+				result = nvml.SUCCESS
+			} else {
+				n = 0
+			}
+			values[0] += float64(n)
+			values = append(values, float64(n))
+		}
+		return values, result
+	}
+	return metric{"nvmlDeviceGetNvLinkErrorCounter", periodSlowest, []string{name}, read}
 }
 
 var healthMetrics = []metric{
@@ -378,7 +390,9 @@ func (g *gpu) makeMetricQueries() []*query {
 				dur := c.NowNs() - start
 				rows := make([]format.Row, 0, len(values))
 				for i, v := range values {
-					rows = append(rows, g.makeMetricRow(start, dur, m.names[i], v))
+					if name, ok := m.nameOf(i, v); ok {
+						rows = append(rows, g.makeMetricRow(start, dur, name, v))
+					}
 				}
 				return rows, ret
 			}},

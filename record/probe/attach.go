@@ -45,7 +45,7 @@ func (p *Probes) attachMulti(lib *library.Library, pid int) error {
 	if err != nil {
 		return err
 	}
-	var permanent, launches, allocator []library.Probe
+	var permanent, launches, allocator, collectives []library.Probe
 	getters := make(map[string][]library.Probe)
 	for _, at := range p.selectedProbes(lib) {
 		switch call, _, _, _ := bpf.FunctionByCookie(at.Cookie); {
@@ -55,6 +55,8 @@ func (p *Probes) attachMulti(lib *library.Library, pid int) error {
 			launches = append(launches, at)
 		case call.Class == bpf.CudaCallClassCLASS_ALLOCATOR:
 			allocator = append(allocator, at)
+		case call.Class == bpf.CudaCallClassCLASS_COLLECTIVE:
+			collectives = append(collectives, at)
 		default:
 			permanent = append(permanent, at)
 		}
@@ -64,7 +66,7 @@ func (p *Probes) attachMulti(lib *library.Library, pid int) error {
 			return err
 		}
 	}
-	for _, probes := range [][]library.Probe{permanent, allocator} {
+	for _, probes := range [][]library.Probe{permanent, allocator, collectives} {
 		if err := p.attachMultiLinks(executable, probes, pid, &p.permanent); err != nil {
 			return err
 		}
@@ -87,6 +89,8 @@ func (p *Probes) entryProgram(cookie uint16) *ebpf.Program {
 		return p.Objects.LaunchEnter
 	case call.Class == bpf.CudaCallClassCLASS_ALLOCATOR:
 		return p.Objects.AllocatorEnter
+	case call.Class == bpf.CudaCallClassCLASS_COLLECTIVE:
+		return p.Objects.CollectiveEnter
 	}
 	return p.Objects.CallEnter
 }
@@ -138,12 +142,10 @@ func makeMultiOptions(probes []library.Probe, pid int) (entry, exit link.UprobeM
 
 // selectedProbes returns the probes of a library that Options.Functions and Options.Classes select.
 func (p *Probes) selectedProbes(lib *library.Library) []library.Probe {
-	if len(p.functions) == 0 && len(p.classes) == 0 {
-		return lib.Probes
-	}
 	return slices.DeleteFunc(slices.Clone(lib.Probes), func(at library.Probe) bool {
 		call, _, _, _ := bpf.FunctionByCookie(at.Cookie)
-		return len(p.functions) > 0 && !slices.Contains(p.functions, at.Symbol) || !IsFunctionNeeded(call, p.classes)
+		return len(p.functions) > 0 && !slices.Contains(p.functions, at.Symbol) || call.ForKernelArgs && !p.arguments ||
+			!call.ForKernelArgs && !IsFunctionNeeded(call, p.classes)
 	})
 }
 

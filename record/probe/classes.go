@@ -29,6 +29,8 @@ var classByPrefix = []struct{ prefix, class string }{
 	{"cuKernel", format.RecordModule},
 	{"cuMem", format.RecordMemory},
 	{"cuMulticast", format.RecordMemory},
+	{"cuTexObject", format.RecordMemory},
+	{"cuSurfObject", format.RecordMemory},
 	{"cuIpc", format.RecordMemory},
 	{"cuImportExternalSemaphore", format.RecordStream},
 	{"cuSignalExternal", format.RecordStream},
@@ -65,6 +67,8 @@ func recordClassOf(call *bpf.ProbedFunction) (class string, ok bool) {
 		return format.RecordSync, true
 	case bpf.CudaCallClassCLASS_ALLOCATOR:
 		return format.RecordAllocator, true
+	case bpf.CudaCallClassCLASS_COLLECTIVE:
+		return format.RecordCollective, true
 	}
 	for _, p := range classByPrefix {
 		if strings.HasPrefix(call.Name, p.prefix) {

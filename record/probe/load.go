@@ -28,8 +28,14 @@ type Options struct {
 	Classes     []string         // probe only these format.RecordClasses; empty: all
 	// StackCacheSets limits the sets of the stack cache, a power of two; 0: CACHE_SETS.
 	StackCacheSets int
+	// ModuleClasses adds the classes of PyTorch's modules to stacks.
+	ModuleClasses bool
 	// SampleProgress reads the progress words of channels at calls that submit work.
 	SampleProgress bool
+	// KernelArgs reads the arguments of kernel launches. KeptLaunches is the number of launches of a stream whose
+	// arguments are kept for TakeArguments; 0: those of all launches are sent.
+	KernelArgs   bool
+	KeptLaunches int
 }
 
 // LoadPrograms loads the BPF programs and fills the call table. It attaches nothing. It returns a
@@ -44,14 +50,16 @@ func LoadPrograms(opt Options) (*Probes, error) {
 		How:       how,
 		functions: opt.Functions,
 		classes:   opt.Classes,
-		attached:  make(map[attachment]bool),
-		getters:   make(map[string]*linkPairs),
-		owners:    make(map[link.Link]int),
+		arguments: opt.KernelArgs, keptLaunches: uint32(opt.KeptLaunches),
+		attached: make(map[attachment]bool),
+		getters:  make(map[string]*linkPairs),
+		owners:   make(map[link.Link]int),
 	}
 	for _, program := range spec.Programs {
 		program.AttachType = p.programAttachType()
 	}
 	spec.Maps["events"].MaxEntries = uint32(bufferBytes)
+	streams := opt.sizeArgumentMaps(spec)
 	replace := make(map[string]*ebpf.Map)
 	if opt.Unwinder != nil {
 		replace = listSharedUnwindMaps(opt.Unwinder)
@@ -63,6 +71,8 @@ func LoadPrograms(opt Options) (*Probes, error) {
 		spec.Variables["stack_capture"].Set(uint8(bpfStackModes[opt.Stacks])),
 		spec.Variables["record_all"].Set(toBPFBool(opt.All)),
 		spec.Variables["sample_progress"].Set(toBPFBool(opt.SampleProgress)),
+		spec.Variables["record_arguments"].Set(toBPFBool(opt.KernelArgs)),
+		spec.Variables["kept_launches"].Set(uint32(opt.KeptLaunches)),
 		spec.Variables["only_comm"].Set(toCommBytes(opt.Comm)),
 		spec.Variables["only_cgroup"].Set(opt.Cgroup.ID),
 		spec.Variables["only_cgroup_level"].Set(opt.Cgroup.Level),
@@ -78,13 +88,17 @@ func LoadPrograms(opt Options) (*Probes, error) {
 		}
 		return nil, err
 	}
+	if err := p.fillFreeStreams(streams); err != nil {
+		p.Close()
+		return nil, err
+	}
 	if opt.Unwinder != nil {
 		if err := p.loadUnwindStop(opt); err != nil {
 			p.Close()
 			return nil, err
 		}
 	}
-	for cookie := range bpf.NumDriverCookies() + len(bpf.AllocatorFunctions) {
+	for cookie := range bpf.NumDriverCookies() + len(bpf.AllocatorFunctions) + len(bpf.CollectiveFunctions) {
 		call, _, _, _ := bpf.FunctionByCookie(uint16(cookie))
 		if err := p.Objects.Calls.Put(uint32(cookie), call.BPFSpec()); err != nil {
 			p.Close()

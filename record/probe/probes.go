@@ -27,6 +27,9 @@ type Probes struct {
 
 	functions []string // probe only these functions, if not empty
 	classes   []string // probe only these classes, if not empty
+	arguments bool     // the arguments of kernel launches are read
+	// keptLaunches is Options.KeptLaunches.
+	keptLaunches uint32
 
 	// MissingLaunches holds the periods without kernel launches.
 	MissingLaunches MissingLaunchTimes

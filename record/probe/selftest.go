@@ -176,7 +176,7 @@ func (p *Probes) readOwnStack(u *unwind.Unwinder, leaf uint64) ([]string, error)
 			continue
 		}
 		words := ring.StackWords(record.RawSample[unsafe.Sizeof(*e):], int(e.Words))
-		frames := u.Frames(os.Getpid(), words[min(int(e.KernelWords), len(words)):])
+		frames := u.Frames(os.Getpid(), words[min(int(e.KernelWords), len(words)):], nil)
 		if len(frames) == 0 {
 			return nil, fmt.Errorf("the stack has no frames (%s, error %d)", unwind.TruncationCause(e.Error), e.Error)
 		}

@@ -53,6 +53,7 @@ func (p *Probes) loadUnwindStop(opt Options) error {
 		return fmt.Errorf("read BPF programs: %w", err)
 	}
 	layout := u.Layout()
+	err = spec.Variables["task_thread_pointer"].Set(layout.ThreadPointer)
 	for name, offset := range map[string]uint32{
 		"record_error": layout.Error, "record_pc": layout.PC, "record_words": layout.Words,
 		"record_kernel_words": layout.KernelWords, "record_data": layout.Data,
@@ -62,6 +63,7 @@ func (p *Probes) loadUnwindStop(opt Options) error {
 	if err := errors.Join(
 		err,
 		spec.Variables["wakeup_bytes"].Set(uint64(opt.BufferBytes/4)),
+		spec.Variables["record_classes"].Set(toBPFBool(opt.ModuleClasses)),
 		opt.limitStackCache(spec),
 	); err != nil {
 		return fmt.Errorf("set BPF variables: %w", err)
@@ -73,17 +75,17 @@ func (p *Probes) loadUnwindStop(opt Options) error {
 	spec.Maps["events"].MaxEntries = p.Objects.Events.MaxEntries()
 	o := &p.Objects
 	err = spec.LoadAndAssign(&p.unwind, &ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{
-		"unwind_record": u.Record(),
-		"unwinding":     o.Unwinding,
-		"threads":       o.Threads,
-		"events":        o.Events,
-		"calls":         o.Calls,
-		"stats":         o.Stats,
-		"stacks_sent":   o.StacksSent,
-		"stack_cache":   o.StackCache,
-		"path_cache":    o.PathCache,
-		"code_maps":     o.CodeMaps,
-		"stack_pieces":  o.StackPieces,
+		"unwind_record": u.Record(), "python_processes": u.Pythons(),
+		"unwinding":    o.Unwinding,
+		"threads":      o.Threads,
+		"events":       o.Events,
+		"calls":        o.Calls,
+		"stats":        o.Stats,
+		"stacks_sent":  o.StacksSent,
+		"stack_cache":  o.StackCache,
+		"path_cache":   o.PathCache,
+		"code_maps":    o.CodeMaps,
+		"stack_pieces": o.StackPieces,
 	}})
 	if err != nil {
 		return fmt.Errorf("load the BPF program that ends unwinding: %w", err)

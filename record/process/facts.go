@@ -43,6 +43,9 @@ type Facts struct {
 	// ExitNs is the time at which the recorder noticed the exit, Unix ns. It is absent for a
 	// running process.
 	ExitNs int64 `json:"exit_ns,omitempty"`
+	// ExitSignal is the signal that ended the process. ExitCode is its exit status if no signal did. nil: unknown.
+	ExitSignal int  `json:"exit_signal,omitempty"`
+	ExitCode   *int `json:"exit_code,omitempty"`
 }
 
 // ReadFacts reads the facts of the process and stores them in Known. Fields that cannot be read
@@ -105,6 +108,14 @@ func (p *Process) PidInOwnNamespace() string {
 func (p *Process) ExitRow(now int64) format.Row {
 	f := p.Known
 	f.ExitNs = now
+	if status, ok := p.exitStatus(); ok {
+		if status.Signaled() {
+			f.ExitSignal = int(status.Signal())
+		} else {
+			code := status.ExitStatus()
+			f.ExitCode = &code
+		}
+	}
 	return p.Row(f, now)
 }
 

@@ -126,6 +126,15 @@ func parseParentPid(stat []byte) int {
 	return parent
 }
 
+// ParentPid returns the pid of the parent, or 0 if the process has ended.
+func (p *Process) ParentPid() int {
+	stat, err := os.ReadFile(p.Path("stat"))
+	if err != nil {
+		return 0
+	}
+	return parseParentPid(stat)
+}
+
 // RereadComm reads the process's name again. Call it after an exec.
 func (p *Process) RereadComm() {
 	if stat, err := os.ReadFile(p.Path("stat")); err == nil {

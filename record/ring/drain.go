@@ -26,9 +26,16 @@ type Drain struct {
 	processEvents chan<- bpf.CudaProcessEvent // sent at once, before the records of calls
 	chunks        chan<- []byte
 	pool          *ChunkPool
+	barriers      chan barrier
 	stop          chan struct{}
 	done          chan struct{}
 	err           error
+}
+
+// barrier is a request to drain everything that is in the ring buffer now.
+type barrier struct {
+	left int           // bytes of records that are still in the ring buffer
+	done chan struct{} // closed when their chunks have been sent
 }
 
 // NewDrain opens the ring buffer. Run sends records of calls, stacks and names in chunks to the
@@ -48,6 +55,7 @@ func NewDrain(
 		processEvents: processEvents,
 		chunks:        chunks,
 		pool:          pool,
+		barriers:      make(chan barrier),
 		stop:          make(chan struct{}),
 		done:          make(chan struct{}),
 	}, nil
@@ -59,6 +67,7 @@ func (d *Drain) Run() {
 	defer close(d.done)
 	defer close(d.chunks)
 	var record ringbuf.Record
+	var pending *barrier
 	chunk := d.pool.getChunk()
 	for {
 		d.reader.SetDeadline(time.Now().Add(pollInterval))
@@ -72,6 +81,9 @@ func (d *Drain) Run() {
 				d.err = fmt.Errorf("read ring buffer: %w", err)
 				return
 			}
+			if pending != nil {
+				pending.left -= ringHeaderBytes + (len(record.RawSample)+7)&^7
+			}
 			if isProcessEvent(record.RawSample) {
 				d.processEvents <- *(*bpf.CudaProcessEvent)(unsafe.Pointer(&record.RawSample[0]))
 				continue
@@ -79,6 +91,7 @@ func (d *Drain) Run() {
 			if len(chunk)+len(record.RawSample)+8 > cap(chunk) {
 				d.chunks <- chunk
 				chunk = d.pool.getChunk()
+				pending = d.updateBarrier(pending, false)
 			}
 			chunk = append(chunk, record.RawSample...)
 			for len(chunk)%8 != 0 { // align records to 8 bytes: the row writer reads them in place
@@ -89,6 +102,7 @@ func (d *Drain) Run() {
 			d.chunks <- chunk
 			chunk = d.pool.getChunk()
 		}
+		pending = d.updateBarrier(pending, true)
 		select {
 		case <-d.stop:
 			if d.reader.AvailableBytes() == 0 {
@@ -96,6 +110,50 @@ func (d *Drain) Run() {
 			}
 		default:
 		}
+	}
+}
+
+// ringHeaderBytes is the size of the header of a record in the ring buffer. The kernel pads records to 8 bytes.
+const ringHeaderBytes = 8
+
+// updateBarrier ends a barrier whose records have been sent, and accepts the next one. empty says that the ring
+// buffer was empty, and that all its records have been sent.
+func (d *Drain) updateBarrier(pending *barrier, empty bool) *barrier {
+	if pending != nil && (empty || pending.left < 0) {
+		close(pending.done)
+		pending = nil
+	}
+	if pending == nil {
+		select {
+		case b := <-d.barriers:
+			b.left = d.reader.AvailableBytes()
+			return &b
+		default:
+		}
+	}
+	return pending
+}
+
+// Barrier waits until all records that are in the ring buffer now have been sent to the channel of chunks. It
+// returns false if that takes longer than limit, or if the drain has ended. Safe for concurrent use.
+func (d *Drain) Barrier(limit time.Duration) bool {
+	timeout := time.NewTimer(limit)
+	defer timeout.Stop()
+	b := barrier{done: make(chan struct{})}
+	select {
+	case d.barriers <- b:
+	case <-d.done:
+		return false
+	case <-timeout.C:
+		return false
+	}
+	select {
+	case <-b.done:
+		return true
+	case <-d.done: // it has drained everything
+		return true
+	case <-timeout.C:
+		return false
 	}
 }
 

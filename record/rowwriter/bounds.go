@@ -44,6 +44,7 @@ type recordingBounds struct {
 	// losses are the losses of deleted rotations that may have happened after fromNs.
 	losses []rotationTotals
 	rows   map[string]int64 // deleted rows, by class of row groups
+	gone   int              // number of the latest deleted rotation; -1: none was deleted
 	// fromNs is the Unix time from which the ring has all events; 0: no rotation was deleted.
 	fromNs int64
 	// lastNs is the end of the latest call. endNs is the time at which the recording reached its
@@ -54,7 +55,7 @@ type recordingBounds struct {
 }
 
 func newRecordingBounds(l format.Limits) recordingBounds {
-	return recordingBounds{limits: l, rows: make(map[string]int64), exits: make(map[int32]int64)}
+	return recordingBounds{limits: l, rows: make(map[string]int64), exits: make(map[int32]int64), gone: -1}
 }
 
 // maxRowDelayAfterExit is how long after a process's exit its last rows may arrive: events in the
@@ -109,17 +110,29 @@ func (s *Writer) dropOldRotations() {
 	if now == 0 {
 		now = s.counters.clock.NowNs()
 	}
-	for _, turn := range s.writer.DropOldRotations(now) {
+	dropped := s.writer.DropOldRotations(now)
+	b.drop(dropped, &s.counters.dropped)
+	for _, turn := range dropped {
+		s.channelProgress.dropped += turn.Rows[format.ClassProgress.String()]
+		s.host.dropped += turn.Rows[format.ClassHost.String()]
+		if s.arguments != nil {
+			s.arguments.dropped += turn.Rows[format.ClassArguments.String()]
+		}
+	}
+}
+
+// drop removes rotations, the oldest first, and adds their calls and losses to totals.
+func (b *recordingBounds) drop(dropped []format.DroppedRotation, totals *callTotals) {
+	for _, turn := range dropped {
 		b.fromNs = max(b.fromNs, turn.LastNs)
+		b.gone = max(b.gone, turn.Number)
 		for class, n := range turn.Rows {
 			b.rows[class] += n
 		}
-		s.channelProgress.dropped += turn.Rows[format.ClassProgress.String()]
-		s.host.dropped += turn.Rows[format.ClassHost.String()]
 		for len(b.rotations) > 0 && b.rotations[0].number <= turn.Number {
 			losses := rotationTotals{atNs: b.rotations[0].atNs, callTotals: callTotals{lost: b.rotations[0].lost}}
 			b.rotations[0].lost = [len(losses.lost)]int64{}
-			s.counters.dropped.add(&b.rotations[0].callTotals, 1)
+			totals.add(&b.rotations[0].callTotals, 1)
 			if losses.lost != b.rotations[0].lost {
 				b.losses = append(b.losses, losses)
 			}
@@ -127,7 +140,7 @@ func (s *Writer) dropOldRotations() {
 		}
 	}
 	for len(b.losses) > 0 && b.losses[0].atNs <= b.fromNs {
-		s.counters.dropped.add(&b.losses[0].callTotals, 1)
+		totals.add(&b.losses[0].callTotals, 1)
 		b.losses = b.losses[1:]
 	}
 }
@@ -228,11 +241,13 @@ func (s *Writer) forgetExitedProcesses() {
 		if at < before {
 			gone[pid] = true
 			delete(s.exited, pid)
+			s.forgetLiveMemory(pid)
 		}
 	}
 	if len(gone) == 0 {
 		return
 	}
+	s.forgetArguments(gone) // it needs the names
 	s.stacks.ForgetProcesses(gone)
 	s.captures.forgetProcesses(gone)
 	maps.DeleteFunc(s.threads, func(_ int32, t *knownThread) bool { return gone[t.pid] })

@@ -22,7 +22,8 @@ var CallClassNames = [bpf.CudaCallClassCLASS_COUNT]string{
 	bpf.CudaCallClassCLASS_SYNC:   "sync",
 	bpf.CudaCallClassCLASS_API:    "api",
 
-	bpf.CudaCallClassCLASS_ALLOCATOR: "allocator",
+	bpf.CudaCallClassCLASS_ALLOCATOR:  "allocator",
+	bpf.CudaCallClassCLASS_COLLECTIVE: "collective",
 }
 
 // lossReasonTexts are the texts of bpf.CudaLossReason in rows of kind lost.

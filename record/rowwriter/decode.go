@@ -11,18 +11,24 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// fillCallRow fills the row of a call. The row's memory is reused, so fillCallRow sets every
-// column.
+// fillCallRow fills the row of a call, and follows stream captures. The row's memory is reused, so fillCallRow
+// sets every column.
 func (s *Writer) fillCallRow(row *format.Row, e *bpf.CudaEvent, call *bpf.ProbedFunction, name string) {
+	captured := s.captures.applyCall(e, call)
+	s.fillColumns(row, e, call, name)
+	if captured {
+		row.Flags |= format.FlagCaptured
+	}
+}
+
+// fillColumns sets all columns of the row of a call.
+func (s *Writer) fillColumns(row *format.Row, e *bpf.CudaEvent, call *bpf.ProbedFunction, name string) {
 	*row = format.Row{
 		Kind: call.Kind, Name: name, MemoryKind: call.Memory, CopyKind: call.Copy,
 		StartNs: s.counters.clock.UnixNs(e.StartNs), DurNs: int64(e.DurNs),
 		Pid: int32(e.Pid), Tid: int32(e.Tid), CPU: int32(e.Cpu), Device: int32(e.Device),
 		Context: int64(e.Context), Stream: int64(e.Stream), Result: e.Result, Flags: convertEventFlags(e.Flags),
 		Ptr: int64(e.Ptr), Bytes: int64(e.Bytes), SrcPtr: int64(e.Src),
-	}
-	if s.captures.applyCall(e, call) {
-		row.Flags |= format.FlagCaptured
 	}
 	if e.ParentNs != 0 {
 		row.ParentStartNs = s.counters.clock.UnixNs(e.ParentNs)
@@ -116,6 +122,8 @@ func (s *Writer) setEventColumns(row *format.Row, e *bpf.CudaEvent, call *bpf.Pr
 		setAllocatorEventColumns(row, e)
 	case bpf.ColumnsAllocatorReport:
 		setAllocatorReportColumns(row, e)
+	case bpf.ColumnsCollective, bpf.ColumnsCommunicator, bpf.ColumnsNCCLObject:
+		s.setCollectiveColumns(row, e, call)
 	case bpf.ColumnsCopyByType:
 		row.CopyKind = formatCopyDirection(e.Grid[2], e.Block[0])
 	default:

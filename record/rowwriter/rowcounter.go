@@ -30,8 +30,11 @@ func (c *rowCounter) countLost(rows *int64) {
 }
 
 // counts returns the counts for the metadata, nil if there are no rows.
-func (c *rowCounter) counts() *format.RowCount {
-	counts := format.RowCount{Recorded: c.recorded - c.dropped, Lost: c.lost.Load(), Dropped: c.dropped}
+func (c *rowCounter) counts() *format.RowCount { return c.countsWithout(c.dropped) }
+
+// countsWithout returns the counts without a number of dropped rows, nil if there are no rows.
+func (c *rowCounter) countsWithout(dropped int64) *format.RowCount {
+	counts := format.RowCount{Recorded: c.recorded - dropped, Lost: c.lost.Load(), Dropped: dropped}
 	if counts == (format.RowCount{}) {
 		return nil
 	}

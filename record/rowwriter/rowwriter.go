@@ -12,6 +12,8 @@ import (
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/clock"
+	"github.com/gpurec/gpurec/record/kernelargs"
+	"github.com/gpurec/gpurec/record/liveset"
 	"github.com/gpurec/gpurec/record/probe"
 	"github.com/gpurec/gpurec/record/ring"
 	"github.com/gpurec/gpurec/record/stack"
@@ -41,8 +43,8 @@ type Writer struct {
 	rows   chan []format.Row // rows of other goroutines, such as NVML; one class per slice
 	done   chan struct{}
 
-	// gathered has the calls that are not written yet, by row class from ClassMemory on.
-	gathered    [numBatchedClasses][]format.Row
+	// gathered has the calls that are not written yet, by row class.
+	gathered    [numRowClasses][]format.Row
 	launches    launchRateMeter
 	sinceRotate [bpf.CudaCallClassCLASS_COUNT]int64 // calls since the last rotation
 	pending     []rotationCallCounts                // rotations that may not be on disk yet
@@ -54,16 +56,23 @@ type Writer struct {
 
 	channelProgress progressQueue
 	host            hostQueue
+	communicators   communicators
+	censuses        chan ProcessCensus
+	arguments       *argumentKeeper // nil: the arguments of launches are not recorded
 
 	bounds    recordingBounds
-	onFull    func()          // called once, when the recording reaches its size limit
+	onFull    func() // called once, when the recording reaches its size limit
+	tap       func(format.Class, []format.Row)
 	exited    map[int32]int64 // pid of each recently exited process -> exit time in Unix ns
 	openCalls chan []bpf.CudaEvent
+	requests  chan func()   // run by the row writer's goroutine
+	returned  returnedCalls // nil: no capture ends now
+	watch     rowWatch
+	live      *liveset.Set // nil: live memory is not followed
 }
 
-// numBatchedClasses is the number of row classes with frequent events, which are written in
-// batches.
-const numBatchedClasses = format.ClassAllocator - format.ClassMemory + 1
+// numRowClasses is the number of row classes. Calls are written in batches.
+const numRowClasses = format.ClassCollective + 1
 
 // rowClassOfCall returns the row class in which calls of a class are written.
 func rowClassOfCall(class bpf.CudaCallClass) format.Class {
@@ -72,6 +81,8 @@ func rowClassOfCall(class bpf.CudaCallClass) format.Class {
 		return format.ClassMemory
 	case bpf.CudaCallClassCLASS_ALLOCATOR:
 		return format.ClassAllocator
+	case bpf.CudaCallClassCLASS_COLLECTIVE:
+		return format.ClassCollective
 	}
 	return format.ClassCall
 }
@@ -92,12 +103,33 @@ type Options struct {
 	Unwinder *unwind.Unwinder // nil: stacks are not unwound
 	Pool     *ring.ChunkPool  // pool of the chunks; Wait frees the pool
 	Limits   format.Limits
+	// KernelArgs is the number of launches of a stream whose arguments are kept, AllLaunches, or 0. Resolver
+	// finds the parameters of kernels then.
+	KernelArgs int
+	Resolver   *kernelargs.Resolver
 	// Meta returns the metadata without the row writer's counts. Any goroutine may call it.
 	Meta func() format.Meta
 	// OnFailure is called once, at the first write error. OnFull is called once, when the
 	// recording reaches its size limit. The row writer's goroutine calls both.
 	OnFailure func(error)
 	OnFull    func()
+	// Tap, if set, is called with all rows that are written, at most counterReadInterval after they came. It
+	// must not keep them. The row writer's goroutine calls it.
+	Tap func(format.Class, []format.Row)
+	// Watch sees all rows of calls, allocator events and samples before they are written, at most 100 ms after
+	// they arrive. The row writer's goroutine calls it. nil: none.
+	Watch Watcher
+	// Live, if set, gets all memory calls before Watch sees them. Captures get the live memory whose rows the ring
+	// has dropped from it. The row writer's goroutine owns it.
+	Live *liveset.Set
+}
+
+// Watcher looks at rows. It must neither keep nor change them.
+type Watcher interface {
+	// WatchRows gets rows of one class.
+	WatchRows(c format.Class, rows []format.Row)
+	// WatchTime is called every 100 ms.
+	WatchTime(nowNs int64)
 }
 
 // New returns a Writer. The caller starts its goroutine with Run.
@@ -113,15 +145,22 @@ func New(opt Options) *Writer {
 		pool:      opt.Pool,
 		rows:      make(chan []format.Row, 64),
 		openCalls: make(chan []bpf.CudaEvent),
+		requests:  make(chan func()),
+		watch:     rowWatch{watcher: opt.Watch},
+		live:      opt.Live,
 		done:      make(chan struct{}),
 		launches:  newLaunchRateMeter(),
 		bounds:    newRecordingBounds(opt.Limits),
 		exited:    make(map[int32]int64),
 		onFailure: opt.OnFailure,
 		onFull:    opt.OnFull,
+		tap:       opt.Tap,
 
 		channelProgress: newProgressQueue(),
 		host:            newHostQueue(),
+		communicators:   make(communicators),
+		censuses:        make(chan ProcessCensus, maxWaitingCensuses),
+		arguments:       newArgumentKeeper(opt.KernelArgs, opt.Resolver),
 	}
 	s.captures = newCaptureTracker(&opt.Probes.MissingLaunches)
 	s.progress.Store(new(Progress))
@@ -162,17 +201,28 @@ func (s *Writer) Run(rotateEvery time.Duration) {
 		case batch := <-s.channelProgress.waiting:
 			s.writeProgressBatch(batch)
 			s.enforceLimits()
+		case census := <-s.censuses:
+			s.addCensus(&census)
 		case batch := <-s.host.waiting:
 			s.writeHost(batch)
 			s.enforceLimits()
+		case do := <-s.requests:
+			do()
 		case <-counterTicker.C:
 			s.updateCounters()
+			if s.tap != nil {
+				s.flushCalls()
+			}
+			s.watchGathered()
 		case <-rotate.C:
 			s.rotateSegments()
 		}
 	}
 	s.writeWaitingProgress()
 	s.writeWaitingHost()
+	s.writeWaitingCensuses()
+	s.writeLastCommunicators()
+	s.writeAllArguments()
 }
 
 // writeOtherRows writes rows of other goroutines. A new process, or a target that called exec, has
@@ -186,11 +236,21 @@ func (s *Writer) writeOtherRows(rows []format.Row) {
 		s.noteProcessExit(rows[i].Pid, exited, s.counters.clock.NowNs())
 		if !exited {
 			s.stacks.RenewProcess(uint32(rows[i].Pid))
+			s.forgetCommunicators(uint32(rows[i].Pid))
+			s.forgetLiveMemory(rows[i].Pid)
+		}
+	}
+	if rows[0].Kind == format.KindXid {
+		for i := range rows {
+			s.writeArgumentsOfXid(rows[i].Pid)
 		}
 	}
 	class := format.ClassOf(rows[0].Kind)
 	if class == format.ClassSample && s.bounds.endNs != 0 {
 		return // the recording has reached its size limit
+	}
+	if s.watch.watcher != nil {
+		s.watch.watcher.WatchRows(class, rows)
 	}
 	s.writeRows(class, rows)
 }
@@ -205,6 +265,10 @@ func (s *Writer) updateCounters() {
 		s.writeRows(format.ClassOf(rows[i].Kind), rows[i:i+1])
 	}
 	s.discardHandleNames()
+	for _, c := range s.communicators {
+		s.compareNumbers(c)
+	}
+	s.writeUnresolved()
 	if rate, ok := s.launches.updateRate(time.Now()); ok {
 		s.launchRate.Store(rate)
 	}
@@ -233,10 +297,9 @@ func (s *Writer) decodeRecords(chunk []byte) {
 			s.writeStackRows(s.stacks.AddStack(stack))
 		case bpf.CudaRecordKindRECORD_UNWOUND:
 			stack := (*bpf.CudaUnwoundEvent)(unsafe.Pointer(&chunk[0]))
-			size = int(unsafe.Sizeof(*stack)) + 8*int(stack.Words)
-			s.writeStackRows(
-				s.stacks.AddUnwoundStack(stack, ring.StackWords(chunk[unsafe.Sizeof(*stack):], int(stack.Words))),
-			)
+			words := int(stack.Words) + int(stack.ClassWords)
+			size = int(unsafe.Sizeof(*stack)) + 8*words
+			s.writeStackRows(s.stacks.AddUnwoundStack(stack, ring.StackWords(chunk[unsafe.Sizeof(*stack):], words)))
 		case bpf.CudaRecordKindRECORD_LEARNED:
 			learned := (*bpf.CudaLearnedEvent)(unsafe.Pointer(&chunk[0]))
 			size = int(unsafe.Sizeof(*learned))
@@ -245,6 +308,8 @@ func (s *Writer) decodeRecords(chunk []byte) {
 			progress := (*bpf.CudaProgressEvent)(unsafe.Pointer(&chunk[0]))
 			size = int(unsafe.Sizeof(*progress))
 			s.addLaunchProgress(progress)
+		case bpf.CudaRecordKindRECORD_ARGUMENTS:
+			size = s.addArguments(chunk)
 		case bpf.CudaRecordKindRECORD_NAME:
 			name := (*bpf.CudaNameEvent)(unsafe.Pointer(&chunk[0]))
 			size = int(unsafe.Offsetof(name.Name)) + int(name.Length)
@@ -264,10 +329,12 @@ func (s *Writer) addCall(e *bpf.CudaEvent) {
 		return
 	}
 	class := call.Class
-	rows := &s.gathered[rowClassOfCall(class)-format.ClassMemory]
+	rows := &s.gathered[rowClassOfCall(class)]
 	if len(*rows) == rowsPerBatch { // write before the new call is counted, because writing may fail
+		s.watchClass(rowClassOfCall(class))
 		s.writeRows(rowClassOfCall(class), *rows)
 		*rows = (*rows)[:0]
+		s.watch.seen[rowClassOfCall(class)] = 0
 	}
 	if s.failed != nil {
 		s.counters.unwritten[class]++
@@ -286,6 +353,9 @@ func (s *Writer) addCall(e *bpf.CudaEvent) {
 	*rows = (*rows)[:len(*rows)+1]
 	row := &(*rows)[len(*rows)-1]
 	s.fillCallRow(row, e, call, name)
+	if s.returned != nil {
+		s.returned.add(e)
+	}
 	if perThread {
 		row.Flags |= format.FlagPerThreadStream
 	}
@@ -301,4 +371,5 @@ func (s *Writer) addCall(e *bpf.CudaEvent) {
 	if call.SamplesReturnProbes() {
 		s.launches.countLaunch(row.Pid)
 	}
+	s.noteCallForArguments(e, call, row)
 }

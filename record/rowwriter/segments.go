@@ -19,7 +19,7 @@ func (s *Writer) rotateSegments() {
 	s.dropOldRotations()
 	rotation := s.writer.Rotation()
 	s.pending = append(s.pending, rotationCallCounts{
-		rotation, s.sinceRotate, s.channelProgress.sinceRotate, s.host.sinceRotate,
+		rotation, s.sinceRotate, s.channelProgress.sinceRotate, s.host.sinceRotate, s.argumentsSinceRotate(),
 	})
 	clear(s.sinceRotate[:])
 	s.channelProgress.sinceRotate, s.host.sinceRotate = 0, 0
@@ -46,6 +46,12 @@ func (s *Writer) Finish(meta format.Meta, err error) error {
 	}
 	s.keepUnfinishedSegments(meta, err)
 	return err
+}
+
+// Leave ends the recording without a final file, after WriteOpenCalls: the segments stay. It returns err, or the
+// first write error.
+func (s *Writer) Leave(meta format.Meta, err error) error {
+	return errors.Join(err, s.failed, s.writer.Rotate(meta), s.writer.Flush())
 }
 
 // SegmentFolder returns the folder of the recording's segments.
@@ -90,6 +96,8 @@ type rotationCallCounts struct {
 	rows     [bpf.CudaCallClassCLASS_COUNT]int64
 	progress int64 // rows of kind progress
 	host     int64 // rows of class host
+	// arguments counts rows of kind kernel_args.
+	arguments int64
 }
 
 // countLostSegment counts the calls of a lost segment as lost instead of recorded. If the segment
@@ -101,14 +109,17 @@ func (s *Writer) countLostSegment(lost format.LostSegment) {
 		func(r rotationCallCounts) bool { return r.rotation == lost.Rotation },
 	); i >= 0 {
 		rows, progress, host = &s.pending[i].rows, &s.pending[i].progress, &s.pending[i].host
-	} else if gathered := int(lost.Class - format.ClassMemory); gathered >= 0 && gathered < len(s.gathered) {
-		s.gathered[gathered] = s.gathered[gathered][:0]
+	} else {
+		s.gathered[lost.Class] = s.gathered[lost.Class][:0]
+		s.watch.seen[lost.Class] = 0
 	}
 	switch lost.Class {
 	case format.ClassProgress:
 		s.channelProgress.countLost(progress)
 	case format.ClassHost:
 		s.host.countLost(host)
+	case format.ClassArguments:
+		s.countLostArguments(lost.Rotation)
 	}
 	for class := range rows {
 		if lost.Class == rowClassOfCall(bpf.CudaCallClass(class)) {
@@ -128,6 +139,9 @@ func (s *Writer) writeRows(c format.Class, rows []format.Row) {
 
 // writeAlways writes rows of one class, also after a failed write.
 func (s *Writer) writeAlways(c format.Class, rows []format.Row) {
+	if s.tap != nil {
+		s.tap(c, rows)
+	}
 	if err := s.writer.Write(c, rows); err != nil {
 		s.stopWriting(err)
 	}
@@ -136,9 +150,13 @@ func (s *Writer) writeAlways(c format.Class, rows []format.Row) {
 // flushCalls passes the gathered calls to the segment writer, also after a failed write, because
 // the calls are already counted as recorded.
 func (s *Writer) flushCalls() {
+	s.watchGathered()
 	for i := range s.gathered {
-		s.writeAlways(format.ClassMemory+format.Class(i), s.gathered[i])
+		if len(s.gathered[i]) > 0 {
+			s.writeAlways(format.Class(i), s.gathered[i])
+		}
 		s.gathered[i] = s.gathered[i][:0]
+		s.watch.seen[i] = 0
 	}
 }
 
@@ -150,6 +168,7 @@ func (s *Writer) CurrentMeta() format.Meta {
 	meta.EndNs = s.counters.clock.NowNs()
 	meta.Calls = s.counters.callCounts()
 	meta.Progress, meta.HostRows = s.channelProgress.counts(), s.host.counts()
+	meta.KernelArgs = s.argumentCounts()
 	if b.fromNs != 0 {
 		meta.StartNs = b.fromNs
 	}

@@ -34,7 +34,9 @@ type Work struct {
 	// start and the end of the call. Both are CLOCK_MONOTONIC.
 	CallNs, SubmittedNs int64
 	Grid                [3]int32
-	Kernel              string
+	// WrittenNs is the time just before the words are written. The thread that plays the GPU can be late.
+	WrittenNs int64
+	Kernel    string
 }
 
 // ChannelEvent is a change of a channel: begin, end, or a stream that joins or leaves it.
@@ -109,7 +111,7 @@ func (l *WorkLedger) readLine(line string) error {
 	switch {
 	case strings.HasPrefix(line, "#"):
 		return nil
-	case f.fields[0] == "work" && len(f.fields) == 18:
+	case f.fields[0] == "work" && len(f.fields) == 19:
 		l.Works = append(l.Works, f.work())
 	case f.fields[0] == "torn" && len(f.fields) == 6:
 		l.Torn = append(l.Torn, f.tornPair())
@@ -162,7 +164,8 @@ func (f *workFields) work() Work {
 		Tid:         int32(f.number(11)),
 		CallNs:      f.number(12),
 		SubmittedNs: f.number(13),
-		Kernel:      strings.Clone(f.fields[17]),
+		WrittenNs:   f.number(17),
+		Kernel:      strings.Clone(f.fields[18]),
 	}
 	for i := range w.Grid {
 		w.Grid[i] = int32(f.number(14 + i))

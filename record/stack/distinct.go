@@ -54,7 +54,7 @@ func (h *chainHasher) hashFrames(pid uint32, why string, frames []format.Frame) 
 	h.text = append(binary.LittleEndian.AppendUint32(h.text[:0], pid), why...)
 	for i := range frames {
 		f := &frames[i]
-		for _, text := range []string{f.Func, f.File, f.Module} {
+		for _, text := range []string{f.Func, f.File, f.Module, f.SelfClass} {
 			h.text = append(append(h.text, text...), 0)
 		}
 		h.text = binary.LittleEndian.AppendUint32(h.text, uint32(f.Line))

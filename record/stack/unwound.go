@@ -14,7 +14,8 @@ import (
 // AddUnwoundStack names the frames of an unwound stack and returns rows like Add. Stacks that
 // differ only in the instruction within a Python line are the same stack.
 func (t *Table) AddUnwoundStack(e *bpf.CudaUnwoundEvent, words []uint64) []format.Row {
-	unwound := t.unwinder.Frames(int(e.Pid), words[min(int(e.KernelWords), len(words)):])
+	words, classes := words[:min(int(e.Words), len(words))], words[min(int(e.Words), len(words)):]
+	unwound := t.unwinder.Frames(int(e.Pid), words[min(int(e.KernelWords), len(words)):], classes)
 	var rows []format.Row
 	frames := make([]format.Frame, 0, len(unwound))
 	for i := range unwound {
@@ -70,6 +71,7 @@ func (t *Table) nameUnwoundFrame(f *unwind.Frame) (format.Frame, *mappedModule) 
 			File:       f.File,
 			Line:       int32(f.Line),
 			Type:       "python",
+			SelfClass:  f.SelfClass,
 		}, nil
 	}
 	frame := format.Frame{Type: "native", Addr: int64(f.Addr)}

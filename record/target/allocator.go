@@ -100,6 +100,9 @@ func (s *Set) noteAllocator(libs []*library.Library, p *process.Process) {
 			Message: string(text),
 		},
 	})
+	if source != nil && s.opt.OnEarlierAllocator != nil && p.StartNs <= s.beganNs && w.hasHistory[p.Pid] {
+		s.opt.OnEarlierAllocator(p.Pid, lib)
+	}
 }
 
 // maxLibc10LoadTime limits how long the dynamic loader may take from mapping libc10_cuda.so to

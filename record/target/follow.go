@@ -180,6 +180,7 @@ func (s *Set) ReapExited() (left bool) {
 		s.countMissedEvents()
 		s.forgetAllocator(p.Pid)
 		s.probes.ForgetAllocatorBeginnings(p.Pid)
+		s.probes.ForgetNumbers(p.Pid)
 		if s.unwinder != nil {
 			s.unwinder.Forget(p.Pid)
 		}

@@ -32,6 +32,9 @@ type Options struct {
 	Allocator      library.AllocatorMode
 	// Warn receives a sentence about data that will be missing. Any goroutine may call it.
 	Warn func(text string)
+	// OnEarlierAllocator is called for a process whose caching allocator is recorded, and may have
+	// blocks from before the recording. It must not block. It may be nil.
+	OnEarlierAllocator func(pid int, lib *library.Library)
 }
 
 // Set holds the target processes and the libraries that are probed for them.

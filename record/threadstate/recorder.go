@@ -43,6 +43,8 @@ type Options struct {
 	Processes func() []int
 	// ReadHits returns the probe hits of the processes, by pid. They change if a process makes a call.
 	ReadHits func() map[int]uint64
+	// OnSilence is called after the looks at silent processes, with these processes. It must not be nil.
+	OnSilence func(pids []int)
 	// UsedCUDA are processes that used CUDA before the recording.
 	UsedCUDA []int
 }
@@ -88,6 +90,7 @@ func (r *Recorder) Run(stop <-chan struct{}) {
 		if due := s.update(hits, time.Now()); len(due) > 0 {
 			slices.Sort(due)
 			r.lookAt(ctx, due, silentLookTime, format.WhenSilence)
+			r.opt.OnSilence(due)
 		}
 	}
 }
@@ -107,6 +110,11 @@ func (r *Recorder) LookAtEnd() {
 		return a - b
 	})
 	r.lookAt(context.Background(), pids, endLookTime, format.WhenEnd)
+}
+
+// LookNow looks at processes because of a trigger. It takes at most three seconds.
+func (r *Recorder) LookNow(pids []int) {
+	r.lookAt(context.Background(), pids, silentLookTime, format.WhenTrigger)
 }
 
 // lookAt looks at processes one by one, and sends the rows. It counts a process without a look as one lost

@@ -19,6 +19,9 @@ type Frame struct {
 	Python         bool
 	Function, File string
 	Line           int
+	// SelfClass is the class of self in a frame of the method with which PyTorch calls modules, ""
+	// in other frames or if it could not be read.
+	SelfClass string
 	// Module is the ELF file of the frame, or nil if the profiler does not know it.
 	Module *Module
 	// Addr is the ELF virtual address of the calling instruction.
@@ -29,9 +32,10 @@ type Frame struct {
 type fileKey = host.FileID
 
 // Frames decodes the frames of a stack in the chain's record. words are the words of Layout.Data,
-// leaf first. It reads names of Python functions from the process, which should still exist. Frames
-// is not safe for concurrent use.
-func (u *Unwinder) Frames(pid int, words []uint64) []Frame {
+// leaf first. classes are the words after them: the code object of a method of nn.Module, and the
+// classes of self in its frames. Frames reads names of Python functions from the process, which should
+// still exist. It is not safe for concurrent use.
+func (u *Unwinder) Frames(pid int, words, classes []uint64) []Frame {
 	frames := make([]Frame, 0, len(words)/2)
 	var pythonWords []uint64
 	var pythons []int
@@ -57,6 +61,7 @@ func (u *Unwinder) Frames(pid int, words []uint64) []Frame {
 		}
 	}
 	u.namePythons(pid, pythonWords, pythons, frames)
+	setClasses(pythonWords, pythons, classes, frames)
 	return frames
 }
 

@@ -35,7 +35,7 @@ func TestFramesAreReadFromWords(t *testing.T) {
 	words = append(words, nativeFrame(7, 0x2000, true)...)
 	words = append(words, nativeFrame(8, 0x3000, true)...)
 	// Without a profiler, naming the Python frame panics.
-	got := u.Frames(1, words)
+	got := u.Frames(1, words, nil)
 	want := []Frame{{Module: module, Addr: 0x1000}, {Python: true}, {Module: module, Addr: 0x1fff}, {Addr: 0x2fff}}
 	if len(got) != len(want) {
 		t.Fatalf("%d frames, want %d: %+v", len(got), len(want), got)
@@ -63,7 +63,7 @@ func TestFramesOfAnyWords(t *testing.T) {
 				)
 			}
 		}
-		if frames := u.Frames(1, words); len(frames) > len(words) {
+		if frames := u.Frames(1, words, nil); len(frames) > len(words) {
 			t.Fatalf("%d frames of %d words", len(frames), len(words))
 		}
 	}

@@ -28,6 +28,7 @@ options.add_argument("--seconds", type=float, default=3)
 options.add_argument("--rate", type=float, default=0)
 options.add_argument("--seed", type=int, default=1)
 options.add_argument("--layers", type=int, default=6)
+options.add_argument("--modules", help="folder of another class Module, ../modules")
 options = options.parse_args()
 
 library = ctypes.CDLL(options.library)
@@ -74,6 +75,11 @@ class Module:
 
     def _call_impl(self, *args, **kwargs):
         return self.forward(*args, **kwargs)
+
+
+if options.modules:
+    sys.path.insert(0, options.modules)
+    from torch.nn.modules.module import Module
 
 
 class Linear(Module):
