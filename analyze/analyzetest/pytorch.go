@@ -121,14 +121,18 @@ var libraryFolders = map[string]string{
 var pythonFramePattern = regexp.MustCompile(`^(\S+\.py|<frozen \w+>|<string>|<shim>):(\d+) (.+)$`)
 
 // ParseFrames returns the frames that lines describe, innermost first: "FILE.py:LINE FUNCTION" for
-// Python, "MODULE FUNCTION" for native code, "[jit] FUNCTION" for code without a file. A frame
+// Python, also with " self=CLASS", "MODULE FUNCTION" for native code, "[jit] FUNCTION" for code without a file. A frame
 // without a function has no name.
 func ParseFrames(lines ...string) []format.Frame {
 	var frames []format.Frame
 	for i, line := range lines {
 		if m := pythonFramePattern.FindStringSubmatch(line); m != nil {
 			n, _ := strconv.Atoi(m[2])
-			frames = append(frames, format.Frame{Func: m[3], File: m[1], Line: int32(n), Type: "python"})
+			function, class, _ := strings.Cut(m[3], " self=")
+			frames = append(
+				frames,
+				format.Frame{Func: function, File: m[1], Line: int32(n), Type: "python", SelfClass: class},
+			)
 			continue
 		}
 		module, function, _ := strings.Cut(line, " ")

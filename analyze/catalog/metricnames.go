@@ -11,6 +11,7 @@ const (
 const (
 	MetricGPUUtilization            = "gpu_utilization_percent"
 	MetricSMActive                  = "gpm_sm_active_percent"
+	MetricGraphicsActive            = "gpm_graphics_active_percent"
 	MetricClockEventReasons         = "clock_event_reasons"
 	MetricPower                     = "power_milliwatts"
 	MetricEnergy                    = "energy_millijoules"

@@ -72,6 +72,8 @@ var metricUnitsBySuffix = map[string]MetricUnit{
 	"_seconds":           {"ns", 1e9, 0},
 	"_lanes":             {"lanes", 1, 0},
 	"_frames_per_second": {"frames/s", 1, 0},
+	"_per_second":        {"/s", 1, 1},
+	"_cores":             {"cores", 1, 2},
 }
 
 // UnitOfMetric returns the display unit of a metric, by the suffix of its name. This also covers

@@ -590,3 +590,12 @@ func DescribeSXid(code int64) (XidEntry, bool) {
 	}
 	return e, true
 }
+
+// minorXids are codes of corrected errors, of notices, and of the cleanup after a program that was killed.
+var minorXids = []int64{45, 63, 92, 121, 154}
+
+// IsSevereXid reports whether an Xid usually ends a program or needs an action on the GPU. Unknown codes are severe.
+func IsSevereXid(code int64) bool {
+	e, known := DescribeXid(code)
+	return !known || e.Action != adviceWatchOnly && !slices.Contains(minorXids, code)
+}

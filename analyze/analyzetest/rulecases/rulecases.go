@@ -22,7 +22,6 @@ type Case struct {
 
 // AllCases returns a test case for each rule, by rule id.
 func AllCases() map[string]Case {
-	const site = "train_step (train.cc:10)"
 	// every adds n calls, apart ns from each other, from two seconds on.
 	every := func(tp *analyzetest.TestRecording, n int, apart int64, do func(i, ns int64) *format.Row) {
 		for i := range int64(n) {
@@ -53,6 +52,7 @@ func AllCases() map[string]Case {
 			},
 			Where: site, Severity: "problem",
 		},
+		"use-after-free": useAfterFreeCase(),
 		"exit-leak": {
 			Fires: func(tp *analyzetest.TestRecording) {
 				every(
@@ -111,6 +111,11 @@ func AllCases() map[string]Case {
 			},
 			Where: site + " in process 42 train", Severity: "problem",
 		},
+		"rank-missing":        rankMissingCase(),
+		"collective-mismatch": mismatchCase(),
+		"straggler":           stragglerCase(),
+		"small-collectives":   smallCollectivesCase(),
+		"uneven-memory":       unevenMemoryCase(),
 		"out-of-memory": {
 			Fires: func(tp *analyzetest.TestRecording) {
 				tp.AddCall(format.KindAPI, "cuMemGetInfo_v2", 59_990*analyzetest.Ms, analyzetest.Us).Bytes = 30 << 30
@@ -255,6 +260,7 @@ func AllCases() map[string]Case {
 			}, // the power cap for 5 s, otherwise idle clocks
 			Where: "GPU 1 NVIDIA H200", Severity: "problem",
 		},
+		"change": changeCase(),
 		"gpu-idle": {
 			Fires: func(tp *analyzetest.TestRecording) {
 				tp.ChangeSamples(catalog.MetricSMActive, func(i int) float64 { return float64(92 * min(1, i%4)) })
@@ -368,6 +374,19 @@ func AllCases() map[string]Case {
 				)
 			},
 			Where: site, Severity: "notice",
+		},
+		"object-leak": {
+			Fires: func(tp *analyzetest.TestRecording) { // an event a second, and none is destroyed
+				every(tp, 58, analyzetest.Second, func(i, ns int64) *format.Row {
+					return tp.AddAPICall("cuEventCreate", ns, 0x6000+i*0x100, 0)
+				})
+			},
+			Misses: func(tp *analyzetest.TestRecording) { // a pool that is full after half of the time
+				every(tp, 29, analyzetest.Second, func(i, ns int64) *format.Row {
+					return tp.AddAPICall("cuEventCreate", ns, 0x6000+i*0x100, 0)
+				})
+			},
+			Where: site, Severity: "problem",
 		},
 		"alloc-in-loop": {
 			Fires: func(tp *analyzetest.TestRecording) {

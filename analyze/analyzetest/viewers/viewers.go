@@ -125,3 +125,25 @@ func QueryDuckDB(t *testing.T, queries ...string) []string {
 	}
 	return results
 }
+
+// DuckDBFolder returns a folder with a program duckdb, to put on PATH: the one that is installed, or
+// scripts/duckdb_shell.mjs. The npm registry has DuckDB's engine, but not its shell. It skips the test
+// without both.
+func DuckDBFolder(t *testing.T) string {
+	t.Helper()
+	if path, err := exec.LookPath("duckdb"); err == nil {
+		return filepath.Dir(path)
+	}
+	module := ToolPath(t, "duckdb", "node_modules", "@duckdb", "node-api", "lib", "index.js")
+	node, err := exec.LookPath("node")
+	if err != nil {
+		analyzetest.SkipWithoutTool(t, "node is not installed")
+	}
+	shell := analyzetest.RepositoryPath(t, "scripts", "duckdb_shell.mjs")
+	folder := t.TempDir()
+	text := "#!/bin/sh\nexec '" + node + "' '" + shell + "' '" + module + "' \"$@\"\n"
+	if err := os.WriteFile(filepath.Join(folder, "duckdb"), []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}

@@ -206,12 +206,17 @@ func numberWorks(
 	for _, stream := range slices.Sorted(maps.Keys(r.order)) {
 		r.endUntimed(r.order[stream], UnknownNs)
 	}
-	for _, c := range r.sortedChannels() {
+	channels := r.sortedChannels()
+	for _, c := range channels {
 		endNs := opt.EndNs
 		if c.ToNs < UnknownNs {
 			endNs = c.ToNs - staleNs // later counters may not have been read
 		}
-		c.finish(endNs)
+		c.useLast(endNs)
+		r.applyProofs()
+	}
+	for _, c := range channels {
+		c.finish()
 	}
 	r.finishChains()
 	return r, nil

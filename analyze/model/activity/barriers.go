@@ -7,6 +7,7 @@ type streamBarrier struct {
 	holds    bool
 	hold     *Hold         // the last call that made the stream wait since its last work
 	after    workID        // of a hold by an event: the work before the record of the event
+	behind   dependency    // the same work, if it may still need proof
 	gap      int           // gaps that had ended at the last work
 	last     *channelState // channel of the last work
 	index    int64         // index of the last work on the channel

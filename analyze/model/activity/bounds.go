@@ -37,11 +37,14 @@ func (b *numbering) add(counter, least, most int64) {
 	b.list = append(b.list, extraBounds{counter: counter, least: least, most: most})
 }
 
-// limit adds an upper bound for a counter that has an entry.
-func (b *numbering) limit(counter, most int64) {
-	if i := b.after(counter - 1); i < len(b.list) && b.list[i].counter == counter {
-		b.list[i].most = min(b.list[i].most, most)
+// limit adds an upper bound for a counter that has an entry. It returns the lower bound of that entry.
+func (b *numbering) limit(counter, most int64) (least int64, ok bool) {
+	i := b.after(counter - 1)
+	if i == len(b.list) || b.list[i].counter != counter {
+		return 0, false
 	}
+	b.list[i].most = min(b.list[i].most, most)
+	return b.list[i].least, true
 }
 
 // startAt replaces the entries up to a counter by one with the value of extra.

@@ -247,6 +247,7 @@ func (c *channelState) emit(n int, final bool) {
 			}
 			c.setTimes(w, p, latest, c.waits.doneBy(p.stream, p.last, &from))
 		}
+		c.reader.noteProofs(p, w)
 		if p.after.number != 0 && w.StartQuality >= Bounded {
 			c.reader.chainOf(p.after.stream).endBy(p.after.number, w.Start.HiNs)
 		}
@@ -278,9 +279,9 @@ func (c *channelState) giveUp(n int) {
 	c.anchored = false
 }
 
-// finish passes all calls to the results at the end of the channel. The recorder read the progress
-// word for the last time at endNs or later; 0 means that this time is unknown.
-func (c *channelState) finish(endNs int64) {
+// useLast adds the bounds at the end of the channel. The recorder read the progress word for the last time at endNs
+// or later; 0 means that this time is unknown.
+func (c *channelState) useLast(endNs int64) {
 	endNs = max(endNs, c.readNs)
 	if c.held != nil && c.clock != nil {
 		c.useSample(c.held)
@@ -292,10 +293,14 @@ func (c *channelState) finish(endNs int64) {
 		c.bound(&Sample{SeenNs: endNs, Counter: counter}, counter, c.least, counter-seen)
 	}
 	c.endNs = endNs
+}
+
+// finish passes all calls to the results, after useLast.
+func (c *channelState) finish() {
 	c.giveUp(len(c.order.pending))
 	c.out.addUncertain(c, unbounded)
 	if c.isUncertain && c.out.collects() {
-		last := Interval{c.moments[len(c.moments)-1].begin.LoNs, endNs}
+		last := Interval{c.moments[len(c.moments)-1].begin.LoNs, c.endNs}
 		c.busy.possible.add(last.clip(c.out.window))
 	}
 }

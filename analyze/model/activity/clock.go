@@ -77,7 +77,7 @@ func newClock(points []clockPoint) *Clock {
 	})
 	points = smallestOfBuckets(points)
 	c := new(Clock)
-	first, last := points[0].gpuNs, points[len(points)-1].gpuNs
+	first, last := points[0].gpuNs-bucketNs, points[len(points)-1].gpuNs+bucketNs // samples of whole buckets
 	at := func(ns int64) int { return sort.Search(len(points), func(i int) bool { return points[i].gpuNs >= ns }) }
 	for ns := first; ; ns += knotNs {
 		near := points[at(ns-reachNs):at(ns+reachNs)]
@@ -131,12 +131,30 @@ func fitKnot(gpuNs int64, near []clockPoint) clockKnot {
 	if len(near) < 5 {
 		delay += 1e6 // the reader may have been late each time
 	}
-	// The slope is uncertain by a delay over the length of the edge.
+	knot := clockKnot{gpuNs, int64(math.Ceil(lineAt(gpuNs))), int64(math.Ceil(transportNs + delay))}
 	outside := float64(max(from.gpuNs-gpuNs, gpuNs-to.gpuNs, 0))
-	slack := min(outside*maxDriftPPM*1e-6, outside*delay/float64(max(1, to.gpuNs-from.gpuNs)))
-	return clockKnot{
-		gpuNs, int64(math.Ceil(lineAt(gpuNs) + slack)), int64(math.Ceil(transportNs + delay + 2*slack)),
+	if outside == 0 {
+		return knot
 	}
+	// Outside its edge, the line can be below or above the offset. One end of the edge may be late by the transport
+	// and a delay, and the other not. So the slope is wrong by at most their sum over the length of the edge. It is
+	// also wrong by at most twice the bound of the drift, because both slopes are within that bound.
+	slack := outside * min(2*maxDriftPPM*1e-6, (transportNs+delay)/float64(max(1, to.gpuNs-from.gpuNs)))
+	leastNs := knot.offsetNs - knot.residualNs - int64(math.Ceil(slack))
+	knot.offsetNs = max(highestOffset(gpuNs, near), leastNs)
+	knot.residualNs = knot.offsetNs - leastNs
+	return knot
+}
+
+// highestOffset returns a bound of the offset at gpuNs that holds for all delays: the offset is below each
+// difference, and drifts by at most maxDriftPPM until there.
+func highestOffset(gpuNs int64, near []clockPoint) int64 {
+	highest := int64(math.MaxInt64)
+	for _, p := range near {
+		distanceNs := max(p.gpuNs-gpuNs, gpuNs-p.gpuNs)
+		highest = min(highest, p.differenceNs+int64(math.Ceil(float64(distanceNs)*maxDriftPPM*1e-6)))
+	}
+	return highest
 }
 
 // lowerHull returns the lower convex hull of points that are sorted by time.

@@ -45,3 +45,43 @@ func TestNoClockWithoutPoints(t *testing.T) {
 		t.Error("a clock without points")
 	}
 }
+
+// TestClockOfDisturbedReaders requires that intervals contain the true time, where the rate and the delay of
+// the readers change every moment and some delays are long.
+func TestClockOfDisturbedReaders(t *testing.T) {
+	const startNs = int64(1_790_000_000_000_000_000)
+	for seed := range uint64(150) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		lengthNs, driftPPM := 200_000_000+r.Int64N(2_000_000_000), r.Int64N(25)-12
+		gpuTime := func(ns int64) int64 {
+			return (ns + 300_000 - (ns-startNs)*driftPPM/1_000_000) / resolutionNs * resolutionNs
+		}
+		var points clockPoints
+		var timesNs []int64
+		for ns := startNs; ns < startNs+lengthNs; {
+			untilNs := ns + r.Int64N(400_000_000)
+			gapNs, delayNs, leastNs := int64(
+				1,
+			)<<(12+r.IntN(12)), int64(
+				1,
+			)<<(8+r.IntN(12)), int64(
+				r.IntN(2),
+			)*(transportNs-100)
+			for ns < untilNs {
+				ns += 1 + r.Int64N(gapNs)
+				seenNs := ns + leastNs + r.Int64N(delayNs)
+				if r.IntN(20) == 0 {
+					seenNs += int64(r.ExpFloat64() * 500_000)
+				}
+				points.add(gpuTime(ns), seenNs-gpuTime(ns))
+				timesNs = append(timesNs, ns)
+			}
+		}
+		clock := newClock(points.list)
+		for _, ns := range timesNs {
+			if got := clock.Convert(gpuTime(ns)); got.LoNs > ns || got.HiNs < ns {
+				t.Fatalf("seed %d: %d is not in [%d, %d] around it", seed, ns-startNs, got.LoNs-ns, got.HiNs-ns)
+			}
+		}
+	}
+}

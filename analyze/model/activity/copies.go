@@ -72,4 +72,7 @@ func (w *Work) BeginsAtCall() bool {
 }
 
 // isCopy reports whether a copy engine runs the work.
-func (w *Work) isCopy() bool { return w.Call.Op == OpCopyToDevice || w.Call.Op == OpCopyToHost }
+func (w *Work) isCopy() bool { return isCopy(w.Call.Op) }
+
+// isCopy reports whether a copy engine runs works of a kind.
+func isCopy(op Op) bool { return op == OpCopyToDevice || op == OpCopyToHost }

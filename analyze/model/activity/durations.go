@@ -229,9 +229,10 @@ const errorFactor = 1.5
 
 // limit uses the times that works took at most. Their mean bounds the mean duration: an estimate far above
 // it is wrong, because few works waited in the queue, for another reason than the work before them. An
-// estimate with a larger error says less than that bound. Without an estimate, the works are assumed to
-// take about equally long: some of many are followed at once by the next work, so the lowest limits are
-// close. With few times, an estimate needs an error below its value.
+// estimate with a larger error says less than that bound. Without an estimate, kernels are assumed to take
+// about equally long: some of many are followed at once by the next work, so the lowest limits are close.
+// The limits of copies are all about as close, so the lowest ones are those of short copies. With few
+// times, an estimate needs an error below its value.
 func (d *Duration) limit(l *sampledTime) {
 	const few, share = 5, 50
 	if len(l.list) < few {
@@ -241,8 +242,10 @@ func (d *Duration) limit(l *sampledTime) {
 	most := l.meanNs()
 	switch {
 	case !d.IsEstimated || d.MeanNs-2*d.ErrorNs > 2*most:
-		slices.Sort(l.list)
-		most = max(shortestNs, float64(l.list[len(l.list)/share]))
+		if !isCopy(d.Op) {
+			slices.Sort(l.list)
+			most = max(shortestNs, float64(l.list[len(l.list)/share]))
+		}
 	case d.ErrorNs <= (most-shortestNs)/4:
 		return
 	}
@@ -257,7 +260,7 @@ func (s *solver) durations(pid int32) []Duration {
 		if column := s.columns[label]; column >= 0 && s.variances != nil {
 			d.MeanNs, d.IsEstimated = s.x[column], true
 			systematicNs := float64(gapErrorNs)
-			if key.op == OpCopyToDevice || key.op == OpCopyToHost {
+			if isCopy(key.op) {
 				systematicNs = copyErrorNs
 			}
 			d.ErrorNs = errorFactor * math.Sqrt(s.variances[column]+systematicNs*systematicNs)

@@ -32,6 +32,8 @@ type issuedCall struct {
 	// after is a work of another stream that ends before this work begins; its number is 0 if there is
 	// none.
 	after workID
+	// behind are works of other channels that end before this work begins.
+	behind [2]dependency
 	// earliest and earliestBeginNs bound number and start of the work, if an earlier anchor has set them.
 	earliest, earliestBeginNs int64
 }

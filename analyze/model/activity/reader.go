@@ -19,6 +19,7 @@ type reader struct {
 	chains     []streamChain // by stream
 	works      graphWorks
 	next       chainWork // memory of channelState.emit
+	proofs     []dependencyProof
 	holds      holds
 	onUntimed  func(pid, device int32, span Interval)
 	unpaired   int64
@@ -75,6 +76,7 @@ func newReader(channels, paired map[int32]*channelState, gaps []Window) *reader 
 func (r *reader) AddSample(s *Sample) {
 	if c := r.channels[s.Channel]; c != nil && c.clock != nil {
 		c.addSample(s)
+		r.applyProofs()
 	}
 }
 
@@ -146,7 +148,7 @@ func (r *reader) wait(c *Call, stream int32) {
 	}
 	for _, channel := range r.channelsOf[stream] {
 		if position := channel.order.returnedPosition(stream, c.StartNs); position > 0 {
-			channel.waits.add(completion{c.EndNs, position, stream})
+			channel.waits.add(completion{atNs: c.EndNs, position: position, stream: stream})
 		}
 	}
 }
@@ -159,7 +161,7 @@ func (r *reader) waitForEvent(c *Call) {
 		return
 	}
 	if p := e.channel.order.at(e.index); p != nil && p.returnedBy(c.StartNs) {
-		e.channel.waits.add(completion{c.EndNs, p.first, p.stream})
+		e.channel.waits.add(completion{atNs: c.EndNs, position: p.first, stream: p.stream})
 		e.doneNs, e.position = c.EndNs, p.first
 	}
 }
@@ -198,7 +200,7 @@ func (r *reader) holdStream(c *Call) {
 	e := r.events[handleKey{c.Pid, c.Event}]
 	if c.Event != 0 && e != nil && e.channel != nil && e.gap == r.gap && !r.isInGap(c.StartNs) &&
 		e.returned <= c.StartNs {
-		b.after = workID{e.stream, e.number}
+		b.after, b.behind = workID{e.stream, e.number}, dependencyOn(e.channel, e.index, c.StartNs)
 	}
 }
 
@@ -253,6 +255,13 @@ func (r *reader) addWork(c *Call, returned *callReturn) {
 	legacy, follows, overlaps := r.waitsForLegacy(c, b), r.followsGap(c, b), r.overlaps(c, b)
 	mayWait := legacy || follows || overlaps || b.holds
 	moved := b.last != channel
+	behind := [2]dependency{b.behind}
+	if moved {
+		behind[1] = dependencyOn(b.last, b.index, c.StartNs)
+	}
+	if overlaps {
+		behind = [2]dependency{}
+	}
 	hold := r.holdOf(b, stream, channel)
 	if c.Op != OpRecordEvent {
 		b.lastWork = LastCall{c.StartNs, c.Stack, c.Label, c.Op}
@@ -273,15 +282,16 @@ func (r *reader) addWork(c *Call, returned *callReturn) {
 	issued := issuedCall{
 		call: *c, returned: returned, stream: stream, barrier: mayWait || moved, inOrder: !overlaps,
 		handedOver: moved && known && !mayWait, after: b.after, hold: hold, parts: works,
-		followsKnown: known && !mayWait,
+		followsKnown: known && !mayWait, behind: behind,
 	}
 	for ; issued.part < works; issued.part++ {
 		chain.issued++
 		issued.number = chain.issued
 		channel.order.add(issued)
 		issued.barrier, issued.handedOver, issued.after, issued.hold = true, false, workID{}, nil
+		issued.behind = [2]dependency{}
 	}
-	b.after = workID{}
+	b.after, b.behind = workID{}, dependency{}
 	if moved {
 		r.channelsOf[stream] = appendNew(r.channelsOf[stream], channel)
 	}
@@ -292,7 +302,7 @@ func (r *reader) addWork(c *Call, returned *callReturn) {
 		r.setChannel(record, c, channel, index)
 	}
 	if c.Waits && c.EndNs != UnknownNs {
-		channel.waits.add(completion{c.EndNs, channel.order.at(index).first, stream})
+		channel.waits.add(completion{atNs: c.EndNs, position: channel.order.at(index).first, stream: stream})
 	}
 }
 

@@ -132,7 +132,7 @@ func (r *callRows) readGroup(g *format.Group, calls []Call) ([]Call, error) {
 	r.kernel = g.StringsInto("kernel", r.kernel)
 	r.start, r.dur = g.Int64("start_ns", r.start), g.Int64("dur_ns", r.dur)
 	r.context, r.stream = g.Int64("context", r.context), g.Int64("stream", r.stream)
-	r.ptr, r.parent = g.Int64("ptr", r.ptr), g.Int64("parent_start_ns", r.parent)
+	r.ptr, r.parent = g.Int64("ptr", r.ptr), r.t.DriverParents(g.Int64("parent_start_ns", r.parent))
 	r.src = g.Int64("src_ptr", r.src)
 	r.pid, r.tid, r.device = g.Int32("pid", r.pid), g.Int32("tid", r.tid), g.Int32("device", r.device)
 	r.result, r.flags = g.Int32("result", r.result), g.Int32("flags", r.flags)

@@ -5,6 +5,8 @@ package activity
 type completion struct {
 	atNs, position int64
 	stream         int32
+	// byGPU reports that no wait of the program proves it, but a work of another channel.
+	byGPU bool
 }
 
 // completions are the facts of waits on a channel, in order of time.
@@ -30,8 +32,12 @@ func (c *completions) add(new completion) {
 
 // hasReturned reports whether a wait returned between two times, which are not before the last anchor.
 func (c *completions) hasReturned(fromNs, toNs int64) bool {
-	for i := len(c.list) - 1; i >= 0 && c.list[i].atNs >= fromNs; i-- {
-		if c.list[i].atNs <= toNs {
+	for i := len(c.list) - 1; i >= 0; i-- {
+		switch w := &c.list[i]; {
+		case w.byGPU: // may be out of order
+		case w.atNs < fromNs:
+			return false
+		case w.atNs <= toNs:
 			return true
 		}
 	}
@@ -52,7 +58,9 @@ func (c *completions) cancel(atNs, position int64) {
 // read.
 func (c *completions) advance(beginNs, seenNs int64) (before, seen int64) {
 	for ; c.nextSeen < len(c.list) && c.list[c.nextSeen].atNs <= seenNs; c.nextSeen++ {
-		c.seen = max(c.seen, c.list[c.nextSeen].position)
+		if w := &c.list[c.nextSeen]; !w.byGPU {
+			c.seen = max(c.seen, w.position)
+		}
 	}
 	for ; c.next < c.nextSeen && c.list[c.next].atNs < beginNs; c.next++ {
 		c.before = max(c.before, c.list[c.next].position)

@@ -107,6 +107,9 @@ type Allocator struct {
 	// fields grow with each free of such memory.
 	Seen, Before AllocatorTotals
 	Counts       EventCounts
+	// Earlier is the state that was read from the memory of the process; nil: none was. Since its
+	// time, the model has all blocks and segments.
+	Earlier *EarlierState
 
 	Pieces   []SegmentPiece
 	spare    []int32            // indexes of unused entries of Pieces

@@ -137,6 +137,10 @@ func (a *Allocator) countDisagreement(diff int64) {
 	a.Check.WorstBytes = max(a.Check.WorstBytes, diff)
 }
 
+// HasWholeState reports whether the model knows all memory of the allocator: from its first event on, or since its
+// state was read from the process.
+func (a *Allocator) HasWholeState() bool { return a.IsRecordedFromStart() || a.Earlier != nil }
+
 // IsRecordedFromStart reports whether the recording has the allocator's first event, so no memory
 // existed before.
 func (a *Allocator) IsRecordedFromStart() bool {

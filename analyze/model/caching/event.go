@@ -42,6 +42,9 @@ const (
 	OpBlockResized // the size of a block was corrected
 	OpBlockLost    // the free of a block was not recorded
 	OpAllocatorEnd // the process ended, and its allocator with it
+	// OpStateRead: the allocator's state was read from the memory of the process, see earlier.go. The
+	// change comes before the model takes the state.
+	OpStateRead
 )
 
 // OpsByEventName maps the names of allocator events in a recording to their operations.

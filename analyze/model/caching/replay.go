@@ -40,6 +40,7 @@ type ChangeConsumer func(a *Allocator, c *AllocatorChange)
 type AllocatorSet struct {
 	numbers *AllocatorNumbers
 	rules   map[int32]AllocatorRules // allocator configurations by pid
+	earlier []*EarlierState          // states that are not applied yet, in order of time
 	List    []*Allocator             // by number in Numbers; nil if an allocator has no event yet
 	// Ended are the allocators whose process ended. The kernel may reuse the pid.
 	Ended []*Allocator

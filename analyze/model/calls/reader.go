@@ -104,13 +104,9 @@ func (r *CallReader) loadGroup(g *format.Group, rows []Call) []Call {
 		wanted[i] = int8(slices.Index(r.Kinds, k))
 	}
 	pass := r.NewRowFilter(g, r.Kind, r.Kernel)
-	names, kernels, copies := r.Names.NumbersOf(
-		r.Name.Dict,
-	), r.Names.NumbersOf(
-		r.Kernel.Dict,
-	), r.Names.NumbersOf(
-		r.copies.Dict,
-	)
+	names, kernels := r.Names.NumbersOf(r.Name.Dict), r.Names.NumbersOf(r.Kernel.Dict)
+	copies := r.Names.NumbersOf(r.copies.Dict)
+	rows = slices.Grow(rows, countWanted(r.Kind.Index, wanted))
 	for i, start := range r.Start {
 		kind := wanted[r.Kind.Index[i]]
 		if kind < 0 || start < r.Window.FromNs || start > r.Window.ToNs || !pass(i) {
@@ -145,6 +141,16 @@ func (r *CallReader) loadGroup(g *format.Group, rows []Call) []Call {
 	return rows
 }
 
+// countWanted returns how many rows have a kind that is read.
+func countWanted(kinds []int32, wanted []int8) (n int) {
+	for _, kind := range kinds {
+		if wanted[kind] >= 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // readsKind reports whether the Reader reads calls of a kind.
 func (r *CallReader) readsKind(kind string) bool { return slices.Contains(r.Kinds, kind) }
 
@@ -156,7 +162,7 @@ func (r *CallReader) readColumns(g *format.Group) {
 	r.Context, r.Stream = g.Int64("context", r.Context), g.Int64("stream", r.Stream)
 	r.Result, r.Flags = g.Int32("result", r.Result), g.Int32("flags", r.Flags)
 	r.ptrs, r.srcs, r.Bytes = g.Int64("ptr", r.ptrs), g.Int64("src_ptr", r.srcs), g.Int64("bytes", r.Bytes)
-	r.Parent = g.Int64("parent_start_ns", r.Parent)
+	r.Parent = r.T.DriverParents(g.Int64("parent_start_ns", r.Parent))
 	r.copies = format.Strings{}
 	if r.readsKind(format.KindMemcpy) {
 		r.copies = g.StringsInto("copy_kind", r.copies)
@@ -168,7 +174,8 @@ func (r *CallReader) readColumns(g *format.Group) {
 type CallSiteReader struct {
 	T       *timeline.Timeline
 	Names   *origin.StringNumbers
-	byStack map[int32]int32
+	byStack numbersByStack  // numbers of SiteOfRow
+	byPart  map[int32]int32 // numbers of PartOfRow by stack
 
 	Stack []int32
 	site  format.Strings
@@ -197,13 +204,60 @@ func (s *CallSiteReader) SiteOfRow(i int) int32 {
 	if site := s.site.At(i); site != "" {
 		return s.Names.NumberOf(s.T.SiteOfCall(s.Stack[i], site))
 	}
-	id, ok := s.byStack[s.Stack[i]]
+	stack := s.Stack[i]
+	id, ok := s.byStack.get(stack)
 	if !ok {
-		if s.byStack == nil {
-			s.byStack = make(map[int32]int32)
+		id = s.Names.NumberOf(s.T.SiteOfStack(stack))
+		s.byStack.set(stack, id)
+	}
+	return id
+}
+
+// numbersByStack are numbers by the id of a stack. Ids count from 1, so most are in the list.
+type numbersByStack struct {
+	list  []int32 // 1 + number; 0: not set
+	other map[int32]int32
+}
+
+// maxListedStacks bounds the list, because the ids of a damaged file may be of any size.
+const maxListedStacks = 1 << 18
+
+func (n *numbersByStack) get(stack int32) (number int32, ok bool) {
+	if stack >= 0 && int(stack) < len(n.list) {
+		number = n.list[stack] - 1
+		return number, number >= 0
+	}
+	number, ok = n.other[stack]
+	return number, ok
+}
+
+func (n *numbersByStack) set(stack, number int32) {
+	if stack >= 0 && stack < maxListedStacks {
+		if more := int(stack) + 1 - len(n.list); more > 0 {
+			n.list = append(n.list, make([]int32, more)...)
 		}
-		id = s.Names.NumberOf(s.T.SiteOfStack(s.Stack[i]))
-		s.byStack[s.Stack[i]] = id
+		n.list[stack] = number + 1
+		return
+	}
+	if n.other == nil {
+		n.other = make(map[int32]int32)
+	}
+	n.other[stack] = number
+}
+
+// PartOfRow returns the number in Names of the part of a PyTorch program that row i is of. by is one of
+// stack.OperatorGroups, always the same.
+func (s *CallSiteReader) PartOfRow(i int, by string) int32 { return s.PartOfStack(s.Stack[i], by) }
+
+// PartOfStack returns the number in Names of the part of a PyTorch program that a stack is of, as PartOfRow.
+func (s *CallSiteReader) PartOfStack(stack int32, by string) int32 {
+	id, ok := s.byPart[stack]
+	if !ok {
+		if s.byPart == nil {
+			s.byPart = make(map[int32]int32)
+		}
+		id = s.Names.NumberOf(s.T.Stacks.OperatorLabel(stack, by))
+		s.byPart[stack] = id
 	}
 	return id
 }

@@ -37,12 +37,17 @@ type Facts struct {
 	// Allocators are the caching allocators found in processes, in the order of their notes.
 	Allocators     []AllocatorFact
 	AllocatorRules map[int32]caching.AllocatorRules // configuration of the caching allocator by pid
+	// EarlierStates are the states of caching allocators that were read from the memory of processes, and those that
+	// could not be read. They are in order of time.
+	EarlierStates []*caching.EarlierState
 	// Channels are the channels of GPUs with progress rows, by number. A recording without GPU
 	// times has none.
 	Channels []Channel
 	// Host tells how class host was recorded; nil: it was not.
 	Host     *format.HostFact
 	channels map[channelKey]int // index in Channels, while facts are read
+	// earlier has the states by allocator and time, while facts are read.
+	earlier map[earlierKey]*caching.EarlierState
 
 	// HasRanks is set if the rank of any process is known. SeveralJobs is set if the processes
 	// belong to different jobs.
@@ -116,13 +121,8 @@ type ProcessSample struct {
 
 // Read reads the facts and samples of a recording. It returns errors of reading the file.
 func Read(rec *format.Recording) (*Facts, error) {
-	f := new(Facts)
-	f.Processes = make(map[int32]Process)
-	f.Threads = make(map[origin.Thread]string)
-	f.Devices = make(map[int32]Device)
-	f.Others = make(map[int32]string)
-	f.AllocatorRules = make(map[int32]caching.AllocatorRules)
-	if err := rec.Rows(f.addRow, format.ClassFact); err != nil {
+	f, err := ReadWithoutSamples(rec)
+	if err != nil {
 		return nil, err
 	}
 	for _, g := range rec.Groups() {
@@ -133,9 +133,28 @@ func Read(rec *format.Recording) (*Facts, error) {
 			return nil, err
 		}
 	}
+	slices.SortStableFunc(f.Samples, func(a, b DeviceSample) int { return cmp.Compare(a.AtNs, b.AtNs) })
+	slices.SortStableFunc(f.ProcessSamples, func(a, b ProcessSample) int { return cmp.Compare(a.AtNs, b.AtNs) })
+	slices.SortStableFunc(f.Xids, func(a, b Xid) int { return cmp.Compare(a.AtNs, b.AtNs) })
+	return f, nil
+}
+
+// ReadWithoutSamples reads the facts of a recording, without Samples, ProcessSamples and Xids. It returns errors of
+// reading the file.
+func ReadWithoutSamples(rec *format.Recording) (*Facts, error) {
+	f := new(Facts)
+	f.Processes = make(map[int32]Process)
+	f.Threads = make(map[origin.Thread]string)
+	f.Devices = make(map[int32]Device)
+	f.Others = make(map[int32]string)
+	f.AllocatorRules = make(map[int32]caching.AllocatorRules)
+	if err := rec.Rows(f.addRow, format.ClassFact); err != nil {
+		return nil, err
+	}
 	slices.SortFunc(f.Channels, func(a, b Channel) int {
 		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.Pid, b.Pid))
 	})
+	f.finishEarlierStates(&rec.Meta)
 	f.setIdentityFlags()
 	f.noteBeginnings(rec.Meta.StartNs)
 	f.Sampling.ComputeWindows()
@@ -148,9 +167,6 @@ func Read(rec *format.Recording) (*Facts, error) {
 	slices.SortFunc(f.Exits, func(a, b ProcessExit) int {
 		return cmp.Or(cmp.Compare(a.AtNs, b.AtNs), cmp.Compare(a.Pid, b.Pid))
 	})
-	slices.SortStableFunc(f.Samples, func(a, b DeviceSample) int { return cmp.Compare(a.AtNs, b.AtNs) })
-	slices.SortStableFunc(f.ProcessSamples, func(a, b ProcessSample) int { return cmp.Compare(a.AtNs, b.AtNs) })
-	slices.SortStableFunc(f.Xids, func(a, b Xid) int { return cmp.Compare(a.AtNs, b.AtNs) })
 	if f.Host != nil {
 		for _, missing := range f.Host.Missing {
 			f.Notes = append(f.Notes, "host: "+missing)
@@ -172,6 +188,8 @@ func (f *Facts) addRow(r *format.Row) error {
 		f.Devices[r.Device] = Device{r.Name, r.Bytes, fact}
 	case format.KindChannel:
 		f.addChannel(r)
+	case format.KindAllocatorBlock:
+		f.addEarlierBlock(r)
 	case format.KindLost:
 		f.Lost = append(f.Lost, CallLoss{r.StartNs, max(0, r.DurNs), r.Name, int64(r.Value)})
 	case format.KindNote:
@@ -179,6 +197,8 @@ func (f *Facts) addRow(r *format.Row) error {
 			f.addStackInference(i)
 		} else if r.Name == format.NoteAllocator {
 			f.addAllocator(r)
+		} else if r.Name == format.NoteAllocatorState {
+			f.addEarlierNote(r)
 		} else if r.Name == format.NoteSampling {
 			f.Sampling.AddNote(r)
 		} else if r.Name == format.NoteBeginning {

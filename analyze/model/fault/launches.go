@@ -39,8 +39,8 @@ func (l *Launch) compareNewestFirst(o *Launch) int {
 	return cmp.Or(cmp.Compare(o.StartNs, l.StartNs), cmp.Compare(l.Tid, o.Tid))
 }
 
-// maxLaunchesPerMoment is the maximum number of launches reported for a moment.
-const maxLaunchesPerMoment = 5
+// fewLaunches is the maximum number of launches that FindLaunchesBefore returns for a moment.
+const fewLaunches = 5
 
 // launchWatch collects launches of one process and context. Its moments are in order of time; each
 // moment ends an interval with launches and synchronizations.
@@ -66,6 +66,7 @@ type latestSync struct {
 
 // launchScan searches for the launches before given moments.
 type launchScan struct {
+	limit   int // maximum number of launches for a moment
 	filter  *query.Filter
 	watches map[int32][]*launchWatch // moments whose launches are searched, by pid
 	untilNs int64
@@ -80,7 +81,17 @@ type launchScan struct {
 // FindLaunchesBefore returns, for each moment, the latest launches of its process and context that
 // may still have been running, newest first. It applies the filter's threads, streams and kernels.
 func FindLaunchesBefore(t *timeline.Timeline, moments []ContextMoment, f *query.Filter) ([][]Launch, error) {
-	s := launchScan{filter: f, watches: make(map[int32][]*launchWatch)}
+	return FindManyLaunchesBefore(t, moments, f, fewLaunches)
+}
+
+// FindManyLaunchesBefore is FindLaunchesBefore for at most limit launches of each moment.
+func FindManyLaunchesBefore(
+	t *timeline.Timeline,
+	moments []ContextMoment,
+	f *query.Filter,
+	limit int,
+) ([][]Launch, error) {
+	s := launchScan{limit: limit, filter: f, watches: make(map[int32][]*launchWatch)}
 	for _, m := range moments {
 		s.watchMoment(m)
 	}
@@ -104,7 +115,7 @@ func FindLaunchesBefore(t *timeline.Timeline, moments []ContextMoment, f *query.
 	found := make(map[ContextMoment][]Launch)
 	for pid, watches := range s.watches {
 		for _, w := range watches {
-			w.collectLaunches(pid, found)
+			w.collectLaunches(pid, limit, found)
 		}
 	}
 	list := make([][]Launch, len(moments))
@@ -172,7 +183,7 @@ func (s *launchScan) addLaunch(w *launchWatch, i int) {
 		return
 	}
 	heap := w.launches[bin]
-	full := len(heap) == maxLaunchesPerMoment
+	full := len(heap) == s.limit
 	if full && s.start[i] < heap[0].StartNs {
 		return
 	}
@@ -236,13 +247,13 @@ func (s *launchScan) addSync(w *launchWatch, i int, inContext bool) {
 }
 
 // collectLaunches merges the intervals: all intervals up to a moment come before it.
-func (w *launchWatch) collectLaunches(pid int32, found map[ContextMoment][]Launch) {
+func (w *launchWatch) collectLaunches(pid int32, limit int, found map[ContextMoment][]Launch) {
 	var last []Launch
 	done := make(map[syncScope]latestSync)
 	for i, at := range w.moments {
 		last = append(slices.Clone(w.launches[i]), last...)
 		slices.SortStableFunc(last, func(a, b Launch) int { return a.compareNewestFirst(&b) })
-		last = last[:min(len(last), maxLaunchesPerMoment)]
+		last = last[:min(len(last), limit)]
 		for key, s := range w.syncs[i] {
 			if old, ok := done[key]; !ok || s.startNs > old.startNs {
 				done[key] = s

@@ -38,7 +38,8 @@ type GraphVersion struct {
 type graphNodes struct {
 	labels  []string
 	counts  map[string]int64
-	changed bool // some nodes were removed or changed, and it is unknown which
+	kernels map[int32]int64 // kernel nodes by the stack of the call that added them
+	changed bool            // some nodes were removed or changed, and it is unknown which
 }
 
 func (n *graphNodes) addLabel(label string, count int64) {
@@ -51,9 +52,20 @@ func (n *graphNodes) addLabel(label string, count int64) {
 	n.counts[label] += count
 }
 
+// addKernel adds kernel nodes that a call with the stack added, besides their labels.
+func (n *graphNodes) addKernel(stack int32, count int64) {
+	if n.kernels == nil {
+		n.kernels = make(map[int32]int64)
+	}
+	n.kernels[stack] += count
+}
+
 func (n *graphNodes) addNodes(o *graphNodes) {
 	if o == nil {
 		return
+	}
+	for stack, count := range o.kernels {
+		n.addKernel(stack, count)
 	}
 	for _, label := range o.labels {
 		n.addLabel(label, o.counts[label])
@@ -107,12 +119,18 @@ func (c GraphContents) VersionAt(pid int32, exec, ns int64) *GraphVersion {
 	return found
 }
 
+// KernelStacks returns the number of kernel nodes by the stack id of the call that added them, such as that of a
+// captured launch. It returns false if nodes were changed since, and it is unknown which.
+func (v *GraphVersion) KernelStacks() (map[int32]int64, bool) {
+	return v.nodes.kernels, !v.nodes.changed
+}
+
 // graphStep is a call that builds or changes a graph, or that stream capture added to one.
 type graphStep struct {
 	atNs                    int64
 	name, label             string
 	node                    string // type of the node that cuGraphAddNode adds
-	pid                     int32
+	pid, stack              int32
 	stream, ptr, src, child int64
 	captured                bool
 }
@@ -194,7 +212,7 @@ type graphReader struct {
 	name, kernel, copyKind, message format.Strings
 	start, dur, stream              []int64
 	ptr, src                        []int64
-	pid, result, flags              []int32
+	pid, result, flags, stack       []int32
 	value                           []float64
 }
 
@@ -213,7 +231,7 @@ func (r *graphReader) readGroup(g *format.Group) (launched bool) {
 		return launched
 	}
 	r.start, r.dur, r.stream = g.Int64("start_ns", r.start), g.Int64("dur_ns", r.dur), g.Int64("stream", r.stream)
-	r.ptr, r.src = g.Int64("ptr", r.ptr), g.Int64("src_ptr", r.src)
+	r.ptr, r.src, r.stack = g.Int64("ptr", r.ptr), g.Int64("src_ptr", r.src), g.Int32("stack_id", r.stack)
 	r.pid, r.result, r.value = g.Int32("pid", r.pid), g.Int32("result", r.result), g.Float64("value", r.value)
 	r.kernel, r.copyKind = g.StringsInto("kernel", r.kernel), g.StringsInto("copy_kind", r.copyKind)
 	if hasTypedNodes {
@@ -232,6 +250,7 @@ func (r *graphReader) readGroup(g *format.Group) (launched bool) {
 			),
 			name:     catalog.BaseFunctionName(r.name.At(i)),
 			pid:      r.pid[i],
+			stack:    r.stack[i],
 			stream:   r.stream[i],
 			ptr:      r.ptr[i],
 			src:      r.src[i],
@@ -267,7 +286,7 @@ func nodeLabel(name, kernel, copyKind string) string {
 		return "cuLaunchHostFunc"
 	case strings.HasPrefix(name, "cuGraphAddKernelNode"),
 		strings.Contains(name, "KernelNodeSetParams"),
-		strings.HasPrefix(name, "cuLaunch") && name != "cuLaunchHostFunc":
+		isKernelLaunch(name):
 		return catalog.UnknownKernelName
 	}
 	return name
@@ -313,6 +332,7 @@ type graphCapture struct{ nodes graphNodes }
 type kernelNode struct {
 	graph ObjectHandle
 	label string
+	stack int32
 }
 
 // graphBuilder replays the calls that build and change graphs.
@@ -383,8 +403,16 @@ func (m *graphBuilder) applyStep(s *graphStep) {
 	default:
 		if open := m.streams[stream]; s.captured && open != nil {
 			open.nodes.addLabel(s.label, 1)
+			if isKernelLaunch(s.name) {
+				open.nodes.addKernel(s.stack, 1)
+			}
 		}
 	}
+}
+
+// isKernelLaunch reports whether a function launches a kernel.
+func isKernelLaunch(name string) bool {
+	return strings.HasPrefix(name, "cuLaunch") && name != "cuLaunchHostFunc"
 }
 
 // addTypedNode adds the node of cuGraphAddNode by its type.
@@ -402,7 +430,8 @@ func (m *graphBuilder) addTypedNode(s *graphStep, node, graph ObjectHandle) {
 
 func (m *graphBuilder) addKernelNode(s *graphStep, node, graph ObjectHandle) {
 	m.nodesOfGraph(graph).addLabel(s.label, 1)
-	m.kernels[node] = kernelNode{graph, s.label}
+	m.nodesOfGraph(graph).addKernel(s.stack, 1)
+	m.kernels[node] = kernelNode{graph, s.label, s.stack}
 }
 
 // changeKernelNode gives a kernel node another label, or removes the node if label is "". The call
@@ -412,8 +441,9 @@ func (m *graphBuilder) changeKernelNode(node ObjectHandle, label string) {
 	known, ok := m.kernels[node]
 	if ok && m.graphs[known.graph] != nil {
 		m.graphs[known.graph].replaceNode(known.label, label)
-		m.kernels[node] = kernelNode{known.graph, label}
+		m.kernels[node] = kernelNode{known.graph, label, known.stack}
 		if label == "" {
+			m.graphs[known.graph].addKernel(known.stack, -1)
 			delete(m.kernels, node)
 		}
 		return

@@ -9,7 +9,8 @@ import (
 )
 
 // Breakdown sums up the parts of many spans by cause and line. Spans that end at the same line form a group:
-// their CPU time is divided by the samples of all of them, because a short span has no sample of its own.
+// their CPU time is divided by the samples of all of them, because a short span has no sample of its own. So is
+// their time in run queues or waiting for the GIL without a stack: a thread loses both where it runs.
 // It is not safe for concurrent use.
 type Breakdown struct {
 	h       *History
@@ -59,16 +60,18 @@ type recentKey struct {
 	stack    int32
 }
 
-// groupKey identifies a group of spans, and what samples tell about it: CPU time, or garbage collections.
+// groupKey identifies a group of spans, and what samples tell about it: CPU time, garbage collections, or waits
+// without a stack.
 type groupKey struct {
 	of    any
-	cause Cause // CauseCPU or CauseGC
+	cause Cause // CauseCPU, CauseGC, CauseRunQueue, CauseThrottled or CauseGIL
 }
 
-// group has the CPU time, or the garbage collections, of a group of spans.
+// group has the time of a cause in a group of spans.
 type group struct {
-	total Entry
-	lines map[recentKey]int64 // samples
+	total    Entry
+	beyondNs float64             // sum of Part.BeyondNs
+	lines    map[recentKey]int64 // samples; of queues and the GIL, waits with a stack
 }
 
 // maxOwners bounds the owners and targets that are kept for an Entry.
@@ -94,11 +97,12 @@ func (b *Breakdown) Add(of any, th origin.Thread, fromNs, toNs int64, certain fl
 		switch {
 		case p.Cause == CauseGC:
 			pool = &pooled[1]
+			b.groupOf(groupKey{of, CauseGC}).beyondNs += float64(p.BeyondNs)
 		case !p.Cause.IsRunning():
 			if p.Ns > longest.Ns {
 				longest = *p
 			}
-			b.entryOf(p.Place).add(p, th, fromNs, toNs, certain)
+			b.entryOfWait(of, p).add(p, th, fromNs, toNs, certain)
 			continue
 		}
 		if p.Ns > longest.Ns {
@@ -120,6 +124,20 @@ func (b *Breakdown) Add(of any, th origin.Thread, fromNs, toNs int64, certain fl
 		}
 	}
 	return longest
+}
+
+// entryOfWait returns the Entry of a wait. Waits in run queues and for the GIL without a stack belong to their group
+// until Finish.
+func (b *Breakdown) entryOfWait(of any, p *Part) *Entry {
+	if !p.Cause.isQueued() && p.Cause != CauseGIL {
+		return b.entryOf(p.Place)
+	}
+	g := b.groupOf(groupKey{of, p.Cause})
+	if p.Stack == 0 {
+		return &g.total
+	}
+	g.lines[recentKey{p.Cause, p.InLoader, p.Stack}]++
+	return b.entryOf(p.Place)
 }
 
 // LastParts returns the parts of the span that was added last. They are valid until the next Add.
@@ -197,6 +215,14 @@ func (g *group) sortedLines() []recentKey {
 
 // Finish returns all entries, the longest first. Nothing can be added after it.
 func (b *Breakdown) Finish() []*Entry {
+	for key, g := range b.groups {
+		switch {
+		case key.cause == CauseGC:
+			b.moveToPauses(g, b.groups[groupKey{key.of, CauseCPU}])
+		case key.cause.isQueued(), key.cause == CauseGIL && len(g.lines) == 0:
+			b.useLinesOfCPU(key, g)
+		}
+	}
 	for _, g := range b.groups {
 		b.divide(g)
 	}
@@ -212,15 +238,46 @@ func (b *Breakdown) Finish() []*Entry {
 	return list
 }
 
+// moveToPauses moves CPU time of a group to its garbage collections, as much as counts in its spans beyond them.
+func (b *Breakdown) moveToPauses(pauses, ran *group) {
+	if ran == nil || ran.total.Ns <= 0 {
+		return
+	}
+	ns := min(pauses.beyondNs, ran.total.Ns)
+	ran.total.CertainNs *= 1 - ns/ran.total.Ns
+	ran.total.Ns -= ns
+	pauses.total.Ns += ns
+}
+
+// useLinesOfCPU replaces the lines of waits in run queues, or for the GIL, by those in which the spans of the group
+// ran. The other lines are of waits for something else that ended in a run queue.
+func (b *Breakdown) useLinesOfCPU(key groupKey, waited *group) {
+	ran := b.groups[groupKey{key.of, CauseCPU}]
+	if ran == nil || len(ran.lines) == 0 {
+		return
+	}
+	clear(waited.lines)
+	for line, samples := range ran.lines {
+		waited.lines[recentKey{key.cause, line.inLoader, line.stack}] += samples
+	}
+}
+
 // divide gives the time of a group to the lines of its samples.
 func (b *Breakdown) divide(g *group) {
 	t := &g.total
-	if t.Samples == 0 {
+	if t.Ns == 0 {
+		return
+	}
+	all := int64(0)
+	for _, n := range g.lines {
+		all += n
+	}
+	if all == 0 {
 		b.entryOf(t.Place).merge(t, 1)
 		return
 	}
 	for _, line := range g.sortedLines() {
-		share := float64(g.lines[line]) / float64(t.Samples)
+		share := float64(g.lines[line]) / float64(all)
 		e := b.entryOf(Place{Cause: line.cause, InLoader: line.inLoader, Stack: line.stack})
 		e.merge(t, share)
 	}
@@ -232,6 +289,18 @@ func (e *Entry) merge(t *Entry, share float64) {
 	e.CertainNs += share * t.CertainNs
 	e.Spans += max(1, int64(share*float64(t.Spans)+0.5))
 	e.Samples += int64(share*float64(t.Samples) + 0.5)
+	for o, ns := range t.owners {
+		if e.owners == nil {
+			e.owners = make(map[owner]int64)
+		}
+		e.owners[o] += int64(share * float64(ns))
+	}
+	for target, ns := range t.targets {
+		if e.targets == nil {
+			e.targets = make(map[string]int64)
+		}
+		e.targets[target] += int64(share * float64(ns))
+	}
 	if longest := int64(share * float64(t.LongestNs)); longest > e.LongestNs {
 		e.LongestNs, e.LongestFromNs, e.spanNs, e.thread = longest, t.LongestFromNs, t.spanNs, t.thread
 	}

@@ -156,15 +156,39 @@ func (h *History) addRunning(v *threadView, th origin.Thread, fromNs, toNs int64
 	}
 	at := fromNs
 	for _, p := range h.pausesIn(th, fromNs, toNs) {
-		begin, end := max(p.FromNs, at), min(p.ToNs, toNs)
+		begin, end, beyondNs := p.within(at, toNs)
 		if end <= begin {
 			continue
 		}
 		h.addConfirmed(v, th, at, begin)
-		h.addPause(v, p, begin, end)
+		h.addPause(v, p, begin, end, beyondNs)
 		at = end
 	}
 	h.addConfirmed(v, th, at, toNs)
+}
+
+// within returns the part of a pause that counts in a span. The ends of a pause are estimated: each reading of the
+// interpreter represents the time to the middle between it and the next one. This time counts in the span with
+// the reading. beyondNs is the part of it that lies outside of the span. So many short pauses have the right sum:
+// those with a reading make up for those without.
+func (p *Pause) within(fromNs, toNs int64) (beginNs, endNs, beyondNs int64) {
+	cellNs := min(p.UncertainNs, p.ToNs-p.FromNs)
+	beginNs, endNs = max(p.FromNs, fromNs), min(p.ToNs, toNs)
+	switch {
+	case p.FromNs >= fromNs:
+	case p.FromNs+cellNs/2 < fromNs:
+		beginNs = max(beginNs, p.FromNs+cellNs)
+	default:
+		beyondNs += fromNs - p.FromNs
+	}
+	switch {
+	case p.ToNs <= toNs:
+	case p.ToNs-cellNs/2 >= toNs:
+		endNs = min(endNs, p.ToNs-cellNs)
+	default:
+		beyondNs += p.ToNs - toNs
+	}
+	return beginNs, endNs, beyondNs
 }
 
 // pausesIn returns the garbage collections that may be those of a thread and overlap a span, in order.
@@ -187,8 +211,8 @@ func (h *History) pausesIn(th origin.Thread, fromNs, toNs int64) (list []*Pause)
 	return list
 }
 
-// addPause adds a part of a garbage collection.
-func (h *History) addPause(v *threadView, p *Pause, fromNs, toNs int64) {
+// addPause adds a part of a garbage collection, and how much of it counts here although it lies outside.
+func (h *History) addPause(v *threadView, p *Pause, fromNs, toNs, beyondNs int64) {
 	stack, samples := p.Stack, int32(0)
 	v.eachSample(fromNs, toNs, func(s *CPUSample) { stack, samples = s.Stack, samples+1 })
 	certainNs := toNs - fromNs
@@ -201,7 +225,9 @@ func (h *History) addPause(v *threadView, p *Pause, fromNs, toNs int64) {
 	if p.Tid == 0 {
 		certainNs = 0
 	}
-	h.parts.add(Place{Cause: CauseGC, Stack: stack}, toNs-fromNs, max(0, certainNs), samples)
+	at := Place{Cause: CauseGC, Stack: stack}
+	h.parts.add(at, toNs-fromNs, max(0, certainNs), samples)
+	h.parts.addBeyond(at, beyondNs)
 }
 
 // addConfirmed adds the CPU time in a span without waits, and what is unknown of it.

@@ -2,6 +2,7 @@ package hosttime_test
 
 import (
 	"encoding/json"
+	"maps"
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
@@ -195,4 +196,50 @@ func historyOf(t *testing.T, rows []format.Row) *hosttime.History {
 		t.Fatal(err)
 	}
 	return h
+}
+
+// TestBreakdownOfRunQueues checks that time in run queues without a stack gets the lines in which the spans of its
+// group ran.
+func TestBreakdownOfRunQueues(t *testing.T) {
+	const from, length = 1000 * ms, 300 * ms
+	unseen := queued(from+100*ms, 100*ms)
+	unseen.StackID = 0
+	other := queued(from+1000*ms, 40*ms)
+	other.StackID = 0
+	rows := append(samplesIn(from, 100*ms, 1), append(samplesIn(from+200*ms, 100*ms, 3), unseen, other)...)
+	b := hosttime.NewBreakdown(historyOf(t, rows), func(stack int32) string { return string('a' + rune(stack)) })
+	b.Add("a launch", thread, analyzetest.Epoch+from, analyzetest.Epoch+from+length, 1)
+	b.Add("another launch", thread, analyzetest.Epoch+from+1000*ms, analyzetest.Epoch+from+1040*ms, 1)
+	got := make(map[int32]float64)
+	for _, e := range b.Finish() {
+		if e.Cause == hosttime.CauseRunQueue {
+			got[e.Stack] = e.Ns / float64(ms)
+			if e.OwnerName != "other" {
+				t.Errorf("at stack %d, %q ran instead, not other", e.Stack, e.OwnerName)
+			}
+		}
+	}
+	if want := map[int32]float64{1: 50, 3: 50, 0: 40}; !maps.Equal(got, want) {
+		t.Errorf("time in run queues by stack, ms: %v, not %v", got, want)
+	}
+}
+
+// TestBreakdownOfCollections checks that sampled collections, which are shorter than the time between two readings,
+// count in the span with the reading: 5 ms for one in two spans of 3 ms, and nothing in the next span.
+func TestBreakdownOfCollections(t *testing.T) {
+	const from, length = 1000 * ms, 3 * ms
+	pause := hostRow(format.KindGC, "", from-1*ms, 5*ms)
+	pause.Value = float64(5 * ms)
+	rows := append(samplesIn(from-200*ms, 100*ms, 1), pause)
+	b := hosttime.NewBreakdown(historyOf(t, rows), func(stack int32) string { return string('a' + rune(stack)) })
+	for _, at := range []int64{from, from + 100*ms, from + 3*ms} {
+		b.Add("a launch", thread, analyzetest.Epoch+at, analyzetest.Epoch+at+length, 1)
+	}
+	got := make(map[hosttime.Cause]float64)
+	for _, e := range b.Finish() {
+		got[e.Cause] += e.Ns / float64(ms)
+	}
+	if want := map[hosttime.Cause]float64{hosttime.CauseGC: 5, hosttime.CauseCPU: 4}; !maps.Equal(got, want) {
+		t.Errorf("time by cause, ms: %v, not %v", got, want)
+	}
 }

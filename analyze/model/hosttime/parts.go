@@ -64,6 +64,9 @@ func (c Cause) IsKnown() bool { return c != CauseUnknown && c != CauseWait }
 // IsRunning reports whether the thread was on a processor and did not collect garbage.
 func (c Cause) IsRunning() bool { return c == CauseCPU || c == CauseDriver }
 
+// isQueued reports whether the thread could have run, but had no processor.
+func (c Cause) isQueued() bool { return c == CauseRunQueue || c == CauseThrottled }
+
 // reasonCauses has the causes of waits by WaitFact.Reason.
 var reasonCauses = map[string]Cause{
 	format.ReasonSleep: CauseSleep, format.ReasonGIL: CauseGIL, format.ReasonLock: CauseLock,
@@ -94,6 +97,9 @@ type Part struct {
 	// CertainNs is the part of Ns whose cause is measured. The rest is estimated: lines of CPU time come from
 	// samples.
 	CertainNs int64
+	// BeyondNs is estimated time of garbage collections that counts in the span although it lies outside. It is not
+	// in Ns.
+	BeyondNs int64
 	// Samples is the number of CPU samples behind a part of CPU time.
 	Samples int32
 }
@@ -112,7 +118,17 @@ func (p *Parts) add(at Place, ns, certainNs int64, samples int32) {
 			return
 		}
 	}
-	*p = append(*p, Part{at, ns, certainNs, samples})
+	*p = append(*p, Part{Place: at, Ns: ns, CertainNs: certainNs, Samples: samples})
+}
+
+// addBeyond adds time outside of the span to the part of a place.
+func (p Parts) addBeyond(at Place, ns int64) {
+	for i := range p {
+		if p[i].Place == at {
+			p[i].BeyondNs += ns
+			return
+		}
+	}
 }
 
 // sort puts the longest part first.

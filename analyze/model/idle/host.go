@@ -123,10 +123,10 @@ func (h *host) readGroup(g *format.Group, list []hostCall) ([]hostCall, error) {
 	), g.Int64(
 		"dur_ns",
 		h.dur,
-	), g.Int64(
+	), h.t.DriverParents(g.Int64(
 		"parent_start_ns",
 		h.parent,
-	)
+	))
 	h.pid, h.tid = g.Int32("pid", h.pid), g.Int32("tid", h.tid)
 	h.flags, h.stack = g.Int32("flags", h.flags), g.Int32("stack_id", h.stack)
 	if g.Err() != nil {

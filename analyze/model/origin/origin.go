@@ -70,10 +70,15 @@ func (n *OriginNumbers) NumberOf(o CallOrigin) int32 {
 func (t *OriginTable) NumberOf(o CallOrigin) int32 {
 	id := t.OriginNumbers.NumberOf(o)
 	if int(id) == len(t.Process) {
-		t.Process = append(t.Process, NumberOfKey(t.Pids, o.Pid))
-		t.Thread = append(t.Thread, NumberOfKey(t.threads, Thread{o.Pid, o.Tid}))
+		process, thread := t.NumbersOfThread(o.Pid, o.Tid)
+		t.Process, t.Thread = append(t.Process, process), append(t.Thread, thread)
 	}
 	return id
+}
+
+// NumbersOfThread returns the numbers of a process and of one of its threads.
+func (t *OriginTable) NumbersOfThread(pid, tid int32) (process, thread int32) {
+	return NumberOfKey(t.Pids, pid), NumberOfKey(t.threads, Thread{pid, tid})
 }
 
 // FunctionOf returns the CUDA function of an origin.

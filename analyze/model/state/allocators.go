@@ -24,10 +24,10 @@ type AllocatorState struct {
 	// Ended is set if the process ended. The state is that at its end.
 	Ended bool
 	// Blocks are the blocks in use by the program or a stream, in order of address. Blocks from
-	// before the recording are left out.
+	// before the recording are left out, unless they were read from the process: their SinceNs is 0.
 	Blocks []AllocatorBlock
 	// Ranges are the segments and the mapped ranges of expandable segments, in order of address.
-	// Ranges from before the recording are left out.
+	// Ranges from before the recording are left out, unless they were read from the process.
 	Ranges []AllocatorRange
 
 	Events         int64 // allocator events in the whole recording; the next three counts too
@@ -148,7 +148,7 @@ func VisitAllocatorsAt(
 func newAllocatorState(t *timeline.Timeline, a *caching.Allocator, ended bool) AllocatorState {
 	s := AllocatorState{Pid: a.Pid, Device: a.Device, AllocatorTotals: a.Seen, Ended: ended}
 	a.EachLiveBlock(func(p *caching.SegmentPiece) {
-		if p.Origin != origin.NoOrigin {
+		if p.Origin != origin.NoOrigin || a.Earlier != nil {
 			s.Blocks = append(s.Blocks, newBlock(t, p))
 		}
 	})
@@ -168,7 +168,10 @@ func newAllocatorState(t *timeline.Timeline, a *caching.Allocator, ended bool) A
 }
 
 func newBlock(t *timeline.Timeline, p *caching.SegmentPiece) AllocatorBlock {
-	o := &t.Origins.List[p.Origin]
+	var o origin.CallOrigin
+	if p.Origin != origin.NoOrigin {
+		o = t.Origins.List[p.Origin]
+	}
 	return AllocatorBlock{
 		Ptr:       p.Ptr,
 		Bytes:     p.Size,
@@ -178,7 +181,7 @@ func newBlock(t *timeline.Timeline, p *caching.SegmentPiece) AllocatorBlock {
 		Stream:    p.Stream,
 		Pool:      p.Pool,
 		StackID:   o.Stack,
-		Site:      t.SiteOfOrigin(p.Origin),
+		Site:      t.SiteOfBlock(p.Origin),
 		Tid:       o.Tid,
 	}
 }

@@ -171,7 +171,7 @@ func elementOf(c *Call) element {
 // optimizes reports whether the name of a kernel is that of an update of weights.
 func (f *Result) optimizes(label int32) bool {
 	for len(f.labels) < len(f.reader.Labels.List) {
-		f.labels = append(f.labels, optimizerNames.MatchString(f.reader.Labels.List[len(f.labels)]))
+		f.labels = append(f.labels, stack.IsOptimizerName(f.reader.Labels.List[len(f.labels)]))
 	}
 	return f.labels[label]
 }

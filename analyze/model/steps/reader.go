@@ -241,7 +241,7 @@ func (r *Reader) readColumns(g *format.Group) {
 	r.kind, r.name = g.StringsInto("kind", r.kind), g.StringsInto("name", r.name)
 	r.kernel, r.copyKind = g.StringsInto("kernel", r.kernel), g.StringsInto("copy_kind", r.copyKind)
 	r.start, r.dur = g.Int64("start_ns", r.start), g.Int64("dur_ns", r.dur)
-	r.ptr, r.parent = g.Int64("ptr", r.ptr), g.Int64("parent_start_ns", r.parent)
+	r.ptr, r.parent = g.Int64("ptr", r.ptr), r.T.DriverParents(g.Int64("parent_start_ns", r.parent))
 	r.pid, r.tid = g.Int32("pid", r.pid), g.Int32("tid", r.tid)
 	r.result, r.flags, r.stack = g.Int32("result", r.result), g.Int32("flags", r.flags), g.Int32("stack_id", r.stack)
 	if r.Filter.SelectsCallers() {

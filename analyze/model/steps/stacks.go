@@ -1,12 +1,11 @@
 package steps
 
 import (
-	"regexp"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/stack"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
-	"github.com/gpurec/gpurec/format"
 )
 
 // stackInfo has the parts of a stack that the search for steps needs.
@@ -24,27 +23,23 @@ type stackTable struct {
 }
 
 // infoOf returns the description of a stack.
-func (s *stackTable) infoOf(stack int32) *stackInfo {
-	info := s.infos[stack]
+func (s *stackTable) infoOf(id int32) *stackInfo {
+	info := s.infos[id]
 	if info == nil {
-		info = s.describe(stack)
-		s.infos[stack] = info
+		info = s.describe(id)
+		s.infos[id] = info
 	}
 	return info
 }
 
-// optimizerNames matches names of functions and kernels that update weights.
-var optimizerNames = regexp.MustCompile(`(?i)optim|adam|adagrad|rmsprop|(^|[^a-z])(sgd|lion|lamb)([^a-z]|$)` +
-	`|(weights?|params?|parameters?)_?update|update_?(weights?|params?|parameters?)`)
-
-func (s *stackTable) describe(stack int32) *stackInfo {
+func (s *stackTable) describe(id int32) *stackInfo {
 	info := new(stackInfo)
-	ids := s.t.Stacks.Stacks[stack]
+	ids := s.t.Stacks.Stacks[id]
 	for _, id := range ids {
 		f := &s.t.Stacks.Frames[id]
 		info.python = info.python || f.Type == query.FrameTypePython
-		info.autograd = info.autograd || strings.Contains(f.Func, "torch::autograd::Engine")
-		info.optimizers = info.optimizers || isOptimizer(f)
+		info.autograd = info.autograd || stack.IsAutogradFrame(f)
+		info.optimizers = info.optimizers || stack.IsOptimizerFrame(f)
 	}
 	for i := len(ids) - 1; i >= 0; i-- {
 		f := &s.t.Stacks.Frames[ids[i]]
@@ -54,14 +49,4 @@ func (s *stackTable) describe(stack int32) *stackInfo {
 		info.path = append(info.path, ids[i])
 	}
 	return info
-}
-
-// isOptimizer reports whether a function updates weights. Optimizer.zero_grad does not.
-func isOptimizer(f *format.Frame) bool {
-	if strings.Contains(f.Func, "zero_grad") {
-		return false
-	}
-	return f.Type == query.FrameTypePython && strings.Contains(f.File, "torch/optim/") &&
-		strings.HasSuffix(f.Func, "step") ||
-		!strings.Contains(f.File, "torch/optim/") && optimizerNames.MatchString(f.Func)
 }

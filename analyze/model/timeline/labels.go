@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/stack"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/symbolize"
@@ -53,14 +54,14 @@ func (t *Timeline) OriginLabel(id int32, by string) string {
 			return NoStackSite
 		}
 		return fmt.Sprintf("%s #%d", t.SiteOfOrigin(id), o.Stack)
-	case "function", "module":
+	case "function", "library":
 		f, ok := t.Stacks.UserFrame(o.Stack)
 		switch {
 		case !ok:
 			return NoStackSite
-		case by == "module" && f.Module == "":
-			return "(no module)"
-		case by == "module":
+		case by == "library" && f.Module == "":
+			return "(no library)"
+		case by == "library":
 			return f.Module
 		}
 		return query.FrameName(f)
@@ -78,8 +79,11 @@ func (t *Timeline) OriginLabel(id int32, by string) string {
 	case "name":
 		return t.Origins.FunctionOf(id)
 	}
-	if slices.Contains(IdentityGroups, by) {
+	switch {
+	case slices.Contains(IdentityGroups, by):
 		return t.ProcessIdentityLabel(o.Pid, by)
+	case slices.Contains(stack.OperatorGroups, by):
+		return t.Stacks.OperatorLabel(o.Stack, by)
 	}
 	return t.SiteOfOrigin(id)
 }

@@ -108,30 +108,13 @@ func (t *Timeline) deviceOfMemory(c *memoryColumns, i int, space livemem.NumberS
 	return t.DeviceOfCall(c.pid[i], c.context[i], c.device[i])
 }
 
-// opOfRow returns the effect of row i on memory. It returns false for failed calls, and for frees
-// that had not returned, because their effect is unknown.
+// opOfRow returns the effect of row i on memory. It returns false if the row has none.
 func (c *memoryColumns) opOfRow(i int) (livemem.CallOp, bool) {
 	kind := c.kind.Index[i]
-	unfinished := c.flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0
-	captured := c.flags[i]&format.FlagCaptured != 0
-	op := c.ops[kind]
-	switch {
-	case !c.known[kind]:
+	if !c.known[kind] {
 		return 0, false
-	case op != livemem.OpAlloc:
-		// Freeing a null pointer is valid and has no effect.
-		return op, !unfinished && !captured && c.result[i] == 0 && (c.ptr[i] != 0 || op != livemem.OpFree)
-	case unfinished:
-		return livemem.OpAllocUnknownAddress, true
-	case c.result[i] != 0:
-		return livemem.OpAllocFailed, true
-	case c.ptr[i] == 0:
-		// cudaMalloc(0) succeeds with a null pointer and allocates nothing.
-		return livemem.OpAllocUnknownAddress, c.bytes[i] != 0 || c.flags[i]&format.FlagUnreadable != 0
-	case captured:
-		return livemem.OpGraphAlloc, true
 	}
-	return livemem.OpAlloc, true
+	return c.ops[kind].Outcome(c.flags[i], c.result[i], c.ptr[i], c.bytes[i])
 }
 
 func (c *memoryColumns) readColumns(g *format.Group, strings *origin.StringNumbers) {

@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"errors"
+	"math"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
@@ -24,6 +25,9 @@ func (t *Timeline) replayBoth(
 	consumeAllocator caching.ChangeConsumer,
 ) (*livemem.Set, *caching.AllocatorSet, error) {
 	s := caching.NewAllocatorSet(&t.Allocators, t.Facts.AllocatorRules)
+	if !onlySegments {
+		s.UseEarlierStates(t.Facts.EarlierStates)
+	}
 	r := livemem.MemoryReplay{Live: livemem.New(&t.Origins, t.ContextEndFrees), Events: t.Events, Consume: consume}
 	r.Exit = func(pid int32, atNs int64) { s.EndProcess(pid, atNs, consumeAllocator) }
 	allCalls, allEvents := NewOrderedRows(
@@ -51,9 +55,11 @@ func (t *Timeline) replayBoth(
 			calls = calls[1:]
 		case len(events) > 0:
 			r.ApplyEventsBefore(events[0].AtNs)
+			s.ApplyStatesBefore(events[0].AtNs, consumeAllocator)
 			s.ApplyEvent(&events[0], consumeAllocator)
 			events = events[1:]
 		default:
+			s.ApplyStatesBefore(math.MaxInt64, consumeAllocator)
 			r.ApplyRemainingEvents()
 			return r.Live, s, t.WrapReadError(errors.Join(err, callErr))
 		}

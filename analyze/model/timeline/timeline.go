@@ -44,6 +44,8 @@ type Timeline struct {
 	Allocators  caching.AllocatorNumbers
 	Progress    []*format.Group // row groups of progress rows
 	Host        []*format.Group // row groups of class host
+	Arguments   []*format.Group // row groups of arguments of kernel launches
+	collectives []int64         // sorted starts of the calls of NCCL, Unix ns
 	// segments has the Block.Number of driver memory that allocators use for segments. It is nil
 	// before FindSegments.
 	segments  *livemem.BlockNumberSet
@@ -55,19 +57,10 @@ type Timeline struct {
 // Open reads the facts and stacks of a recording and scans its calls. The recording must stay open
 // while the Timeline is used. It returns errors of reading the recording.
 func Open(rec *format.Recording) (*Timeline, error) {
-	t := &Timeline{
-		Rec:             rec,
-		Origins:         origin.NewOriginTable(),
-		memo:            new(memo),
-		createdContexts: make(map[contextKey]bool),
-		Allocators:      caching.NewAllocatorNumbers(),
-	}
-	t.Scan.Stacks = make(map[string]int64)
-	f, err := facts.Read(rec)
+	t, err := readFacts(rec)
 	if err != nil {
 		return nil, err
 	}
-	t.Facts = *f
 	if err := RunParallel(t.scanCalls, t.readStacks); err != nil { // calls and stacks share no data
 		return nil, err
 	}
@@ -87,6 +80,24 @@ func Open(rec *format.Recording) (*Timeline, error) {
 		t.Facts.Notes = append(t.Facts.Notes, l.FormatNote())
 	}
 	t.keepOpened()
+	return t, nil
+}
+
+// readFacts returns a Timeline with the facts of a recording only.
+func readFacts(rec *format.Recording) (*Timeline, error) {
+	t := &Timeline{
+		Rec:             rec,
+		Origins:         origin.NewOriginTable(),
+		memo:            new(memo),
+		createdContexts: make(map[contextKey]bool),
+		Allocators:      caching.NewAllocatorNumbers(),
+	}
+	t.Scan.Stacks = make(map[string]int64)
+	f, err := facts.Read(rec)
+	if err != nil {
+		return nil, err
+	}
+	t.Facts = *f
 	return t, nil
 }
 
@@ -126,11 +137,16 @@ func (t *Timeline) scanCalls() error {
 			t.Progress = append(t.Progress, g)
 		case format.ClassHost:
 			t.Host = append(t.Host, g)
+		case format.ClassCollective:
+			t.addCollectives(g)
+		case format.ClassArguments:
+			t.Arguments = append(t.Arguments, g)
 		}
 		if err := g.Err(); err != nil {
 			return err
 		}
 	}
+	slices.Sort(t.collectives)
 	t.API.sortCalls()
 	for _, u := range slices.SortedFunc(maps.Keys(t.API.uuids), deviceUUID.compare) {
 		t.Facts.LearnUUID(u.pid, u.ordinal, u.uuid)

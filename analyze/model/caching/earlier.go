@@ -1,0 +1,237 @@
+package caching
+
+import (
+	"github.com/gpurec/gpurec/analyze/model/origin"
+)
+
+// This file adds the blocks that an allocator had before the recording. The recorder read them from the memory of the
+// process at a moment, between two events. So the model knows every block and segment from that moment on.
+
+// EarlierState is the state of an allocator at a moment of the recording, as read from the memory of the process.
+type EarlierState struct {
+	Pid, Device int32
+	AtNs        int64 // Unix ns. Events before it are in the state, later ones are not
+	DurNs       int64 // how long the reading took, ns
+	// Allocated and Reserved are the totals of the allocator's own statistics, bytes.
+	Allocated, Reserved int64
+	Segments            []EarlierSegment // in order of address
+	// Refused is the reason why the state is unknown. Then all fields above but Pid and Device are 0. Device may be -1.
+	Refused string
+	// Tries is the number of readings until the allocator did not change meanwhile.
+	Tries int
+	// IsReported is set if the allocator is known only from its reported statistics: see reported.go.
+	IsReported bool
+}
+
+// EarlierSegment is a segment or a mapped range of an expandable segment.
+type EarlierSegment struct {
+	Ptr, Bytes   int64
+	Pool, Stream int64
+	IsSmall      bool // for requests of at most MaxSmallRequestBytes bytes
+	IsExpandable bool
+	Blocks       []EarlierBlock // in order of address
+}
+
+// EarlierBlock is a block or a hole of a segment.
+type EarlierBlock struct {
+	Ptr, Bytes, Requested int64
+	State                 PieceState
+}
+
+// UseEarlierStates makes the set apply states. They must be in order of AtNs.
+func (s *AllocatorSet) UseEarlierStates(states []*EarlierState) { s.earlier = states }
+
+// ApplyStatesBefore applies the states from before atNs (Unix ns). The caller calls it before it applies an event.
+func (s *AllocatorSet) ApplyStatesBefore(atNs int64, consume ChangeConsumer) {
+	for len(s.earlier) > 0 && s.earlier[0].AtNs <= atNs {
+		state := s.earlier[0]
+		s.earlier = s.earlier[1:]
+		if state.Refused == "" {
+			a := s.allocatorOf(s.numbers.NumberOf(AllocatorKey{state.Pid, state.Device}))
+			a.applyEarlierState(state, consume)
+		}
+	}
+}
+
+// EarlierReservedBytes returns the bytes of segments from before the recording that the allocator still has. It is 0 if
+// the allocator's state was not read. Memory that was mapped next to an older range of an expandable segment may be in
+// it, but it is at most what the allocator had when it was read.
+func (a *Allocator) EarlierReservedBytes() (bytes int64) {
+	if a.Earlier == nil {
+		return 0
+	}
+	for s := range a.SegmentsInOrder() {
+		if s.Origin == origin.NoOrigin && s.SinceNs == 0 {
+			for _, p := range a.PiecesWithin(s) {
+				bytes += p.Size
+			}
+		}
+	}
+	return min(bytes, a.Earlier.Reserved)
+}
+
+// applyEarlierState replaces the model's pieces by those of a state. Blocks whose allocation was recorded keep its
+// origin and time.
+func (a *Allocator) applyEarlierState(state *EarlierState, consume ChangeConsumer) {
+	if state.IsReported {
+		a.Reports = true
+	}
+	e := AllocatorEvent{Op: OpStateRead, AtNs: state.AtNs, Allocated: state.Allocated, Reserved: state.Reserved}
+	if a.Reports {
+		a.compareReportedTotals(&e, 0)
+	} else {
+		a.compareTotals(&e, NoPiece, consume)
+	}
+	a.change = AllocatorChange{Op: OpStateRead, AtNs: state.AtNs, Origin: origin.NoOrigin}
+	consume(a, &a.change)
+	recorded := a.takeRecordedBlocks(state, consume)
+	segments := make(map[int64]AllocatorSegment)
+	for ptr, n := range a.Began {
+		segments[ptr] = a.Segments[n]
+	}
+	a.clearPieces()
+	var totals AllocatorTotals
+	for i := range state.Segments {
+		s := &state.Segments[i]
+		totals = totals.AddTotals(s.totals())
+		if a.Reports {
+			a.addReportedSegment(s, recorded)
+		} else {
+			a.addEarlierSegment(s, recorded, segments[s.Ptr])
+		}
+	}
+	if a.Reports { // it reports neither streams nor segments
+		totals.Active, totals.Requested = totals.Allocated, totals.Allocated
+		totals.InactiveSplit, totals.Segments = 0, 0
+	}
+	a.Before = totals.subtract(a.Seen)
+	a.Earlier = state
+}
+
+// takeRecordedBlocks returns the live blocks of the model that are in the state. The frees of others were not recorded.
+func (a *Allocator) takeRecordedBlocks(state *EarlierState, consume ChangeConsumer) map[int64]SegmentPiece {
+	live := make(map[int64]*EarlierBlock)
+	for i := range state.Segments {
+		for k := range state.Segments[i].Blocks {
+			if b := &state.Segments[i].Blocks[k]; b.State != PieceHole {
+				live[b.Ptr] = b
+			}
+		}
+	}
+	recorded := make(map[int64]SegmentPiece)
+	for i := range a.Pieces {
+		p := &a.Pieces[i]
+		if p.State == PieceHole {
+			continue
+		}
+		if b := live[p.Ptr]; b != nil && (a.Reports && b.Bytes == p.Size || b.Requested == p.Requested) {
+			recorded[p.Ptr] = *p
+			continue
+		}
+		a.endLostBlock(p, state.AtNs, consume)
+	}
+	return recorded
+}
+
+// clearPieces removes all pieces and segments.
+func (a *Allocator) clearPieces() {
+	for i := range a.Pieces {
+		a.at.Delete(a.Pieces[i].Ptr)
+	}
+	a.Pieces, a.spare, a.Segments, a.idle, a.holes = a.Pieces[:0], a.spare[:0], a.Segments[:0], a.idle[:0], a.holes[:0]
+	clear(a.Began)
+	clear(a.ends)
+	a.holesSorted = false
+	a.Check.pending = NoPiece
+}
+
+// addEarlierSegment adds a segment with its pieces. known is the same segment if its allocation was recorded.
+func (a *Allocator) addEarlierSegment(s *EarlierSegment, recorded map[int64]SegmentPiece, known AllocatorSegment) {
+	segment := AllocatorSegment{Ptr: s.Ptr, Pool: s.Pool, Origin: origin.NoOrigin}
+	if known.Ptr != 0 && known.IsMappedRange() == s.IsExpandable {
+		segment.Origin, segment.SinceNs = known.Origin, known.SinceNs
+	}
+	if !s.IsExpandable {
+		segment.Size, segment.Used = s.Bytes, s.usedBytes()
+	}
+	n := a.newSegment(segment)
+	if s.IsExpandable {
+		n = expandableSegmentIndex
+	}
+	last := int32(NoPiece)
+	for i := range s.Blocks {
+		p := newEarlierPiece(s, &s.Blocks[i], recorded)
+		p.Segment, p.prev = n, last
+		k := a.newPiece(p)
+		if last != NoPiece {
+			a.Pieces[last].next = k
+		}
+		last = k
+	}
+	if s.IsExpandable && last != NoPiece {
+		a.ends[s.Ptr+s.Bytes] = last
+	}
+}
+
+// addReportedSegment adds the blocks of a segment of an allocator that is known only from its reported statistics.
+func (a *Allocator) addReportedSegment(s *EarlierSegment, recorded map[int64]SegmentPiece) {
+	for i := range s.Blocks {
+		if b := &s.Blocks[i]; b.State == PieceBlock {
+			p := newEarlierPiece(s, b, recorded)
+			p.Requested, p.Segment = p.Size, UnrecordedSegmentIndex
+			a.newPiece(p)
+		}
+	}
+}
+
+// newEarlierPiece returns a piece of a segment.
+func newEarlierPiece(s *EarlierSegment, b *EarlierBlock, recorded map[int64]SegmentPiece) SegmentPiece {
+	p := SegmentPiece{
+		Ptr: b.Ptr, Size: b.Bytes, Requested: b.Requested, Pool: s.Pool, Stream: s.Stream, Origin: origin.NoOrigin,
+		State: b.State, prev: NoPiece, next: NoPiece, agreed: true,
+	}
+	if known, ok := recorded[b.Ptr]; ok && b.State != PieceHole {
+		p.Origin, p.SinceNs = known.Origin, known.SinceNs
+	}
+	return p
+}
+
+// usedBytes returns the bytes of the segment's blocks.
+func (s *EarlierSegment) usedBytes() (bytes int64) {
+	for i := range s.Blocks {
+		if s.Blocks[i].State != PieceHole {
+			bytes += s.Blocks[i].Bytes
+		}
+	}
+	return bytes
+}
+
+// totals returns the totals of one segment.
+func (s *EarlierSegment) totals() (t AllocatorTotals) {
+	t.Reserved = s.Bytes
+	if !s.IsExpandable {
+		t.Segments = 1
+		t.InactiveSplit = (&AllocatorSegment{Size: s.Bytes, Used: s.usedBytes()}).strandedBytes()
+	}
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		if b.State == PieceHole {
+			continue
+		}
+		t.Active += b.Bytes
+		t.Requested += b.Requested
+		if b.State == PieceBlock {
+			t.Allocated += b.Bytes
+			t.Allocations++
+		}
+	}
+	return t
+}
+
+// subtract returns the difference of two totals, field by field.
+func (a AllocatorTotals) subtract(b AllocatorTotals) AllocatorTotals {
+	return AllocatorTotals{
+		a.Allocated - b.Allocated, a.Requested - b.Requested, a.Reserved - b.Reserved, a.Active - b.Active,
+		a.InactiveSplit - b.InactiveSplit, a.Segments - b.Segments, a.Allocations - b.Allocations,
+	}
+}

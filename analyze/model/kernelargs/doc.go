@@ -1,0 +1,2 @@
+// Package kernelargs reads the recorded arguments of kernel launches.
+package kernelargs

@@ -1,0 +1,100 @@
+package ranksteps
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/straggler"
+)
+
+// stepKey identifies a step on all ranks of a communicator: the collectives at its begin and its end.
+type stepKey struct{ from, to int64 }
+
+// Finish returns the steps that all ranks of a communicator have.
+func (r *Reader) Finish() *Survey {
+	s := &Survey{Job: r.job, Ranks: make([]Rank, len(r.ranks)), Series: make([]straggler.Series, len(r.ranks))}
+	groups := make(map[int64][]*rank)
+	most := 0
+	for i := range r.ranks {
+		k := &r.ranks[i]
+		s.Ranks[i] = k.out
+		s.Series[i] = straggler.Series{Rank: i, Signature: k.mix + uint64(i)<<32 + 1} // a group of its own
+		if k.hasGPU {
+			s.RanksWithGPUTimes++
+		}
+		if len(k.steps) > 0 {
+			groups[k.out.Communicator] = append(groups[k.out.Communicator], k)
+			most = max(most, len(k.steps))
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(groups)) {
+		addGroup(s, groups[id])
+	}
+	s.Operations = r.finishOperations(float64(most))
+	return s
+}
+
+// leastShare is the share of the steps of a communicator that a rank has, below which it is not compared.
+const leastShare = 0.5
+
+// addGroup adds the steps of the ranks of a communicator. If numbers are relative on one rank, ranks are compared
+// by their own steps in order.
+func addGroup(s *Survey, group []*rank) {
+	most, isNumbered := 0, true
+	for _, k := range group {
+		most = max(most, len(k.steps))
+		isNumbered = isNumbered && k.isNumbered
+	}
+	group = slices.DeleteFunc(group, func(k *rank) bool { return float64(len(k.steps)) < leastShare*float64(most) })
+	common, timed := make(map[stepKey]int), make(map[stepKey]int)
+	for _, k := range group {
+		for i := range k.steps {
+			common[k.keyOf(i)]++
+			if k.hasGPU && k.timed[i] {
+				timed[k.keyOf(i)]++
+			}
+		}
+	}
+	hasGPU := isNumbered && countOf(timed, len(group)) >= leastTimed
+	for _, k := range group {
+		series := &s.Series[k.member]
+		series.Signature, series.IsNumbered, series.HasGPU = k.mix, isNumbered, hasGPU
+		for i := range k.steps {
+			key := k.keyOf(i)
+			if isNumbered && common[key] < len(group) || hasGPU && timed[key] < len(group) {
+				continue
+			}
+			series.Steps = append(series.Steps, k.stepOf(i))
+		}
+		if k.hasGPU && !hasGPU {
+			s.Ranks[k.member].GPUMissing = "too few steps have GPU times on all ranks"
+		}
+	}
+}
+
+// countOf returns the number of steps that a number of ranks have.
+func countOf(steps map[stepKey]int, ranks int) (n int) {
+	for _, count := range steps {
+		if count >= ranks {
+			n++
+		}
+	}
+	return n
+}
+
+func (k *rank) keyOf(i int) stepKey { return stepKey{k.sequences[i], k.sequences[i+1]} }
+
+// stepOf returns step i.
+func (k *rank) stepOf(i int) straggler.Step {
+	s, ns := &k.steps[i], k.starts[i+1]-k.starts[i]
+	return straggler.Step{
+		AtNs:         k.starts[i],
+		DurNs:        ns,
+		BlockedNs:    min(s.blockedNs, ns),
+		HostCopyNs:   min(s.hostCopyNs, max(0, ns-s.blockedNs)),
+		CollectiveNs: min(s.collectiveNs, ns),
+		KernelNs:     s.kernelNs,
+		CopyNs:       s.copyNs,
+		Kernels:      s.kernels,
+	}
+}

@@ -1,0 +1,307 @@
+package ranksteps
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/model/activity"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+)
+
+// kernelPrefixes begin the names of kernels that run operations of NCCL, and of RCCL.
+var kernelPrefixes = [...]string{"nccl", "rccl", "mscclKernel"}
+
+// leastTimed is the number of steps with the GPU times of all collectives, below which ranks are compared by host
+// times.
+const leastTimed = 48
+
+// maxIntervals bounds the works that are kept for a rank, while its recording is read.
+const maxIntervals = 1 << 23
+
+// interval is a span of time in Unix ns.
+type interval struct{ fromNs, toNs int64 }
+
+// networkKernel is a kernel of a collective.
+type networkKernel struct {
+	interval
+	step      int
+	operation int // index in rank.operations, -1 if it is not one operation
+}
+
+// gpuRank collects the works of a rank.
+type gpuRank struct {
+	*rank
+	kernels   []networkKernel
+	busy      []interval // other kernels and copies
+	unknown   int64      // kernels of collectives without a known start or end
+	isCut     bool       // there were more than maxIntervals works
+	owner     []int32    // by operation: number of operations in its group
+	hasKernel []bool     // by step: it has a kernel of a collective
+	isMissing []bool     // by step: such a kernel has no time
+	pending   map[int32]pendingWork
+	means     map[workKey]workMean
+}
+
+// pendingWork is the last kernel of a channel.
+type pendingWork struct {
+	interval // 0: unknown
+	op       activity.Op
+	label    int32
+	step     int
+	ns       int64 // estimate of its length; 0: unknown
+}
+
+// workKey identifies equal works of a rank.
+type workKey struct {
+	op    activity.Op
+	label int32
+}
+
+// workMean is the mean length of equal works.
+type workMean struct{ sum, n float64 }
+
+// addGPUTimes adds the times of the GPU to the steps of the processes.
+func addGPUTimes(t *timeline.Timeline, w query.Window, byPid map[int32]*rank) error {
+	ranks := make(map[int32]*gpuRank)
+	for pid, k := range byPid {
+		if len(k.steps) > 0 {
+			k.out.GPUMissing = "the recording has no GPU times (record --gpu-time auto)"
+			ranks[pid] = &gpuRank{
+				rank:      k,
+				owner:     groupSizes(k),
+				hasKernel: make([]bool, len(k.steps)), isMissing: make([]bool, len(k.steps)),
+				pending: make(map[int32]pendingWork),
+				means:   make(map[workKey]workMean),
+			}
+		}
+	}
+	if len(t.Facts.Channels) == 0 || len(ranks) == 0 {
+		return nil
+	}
+	a, err := activity.Of(t, w)
+	if err != nil {
+		return err
+	}
+	isNetwork := make([]bool, len(a.Labels))
+	for i := range a.Labels {
+		isNetwork[i] = slices.ContainsFunc(
+			kernelPrefixes[:],
+			func(p string) bool { return strings.HasPrefix(a.Labels[i].Kernel, p) },
+		)
+	}
+	err = a.EachWork(func(work *activity.Work) {
+		if k := ranks[work.Call.Pid]; k != nil {
+			k.addWork(work, work.Call.Label >= 0 && isNetwork[work.Call.Label])
+		}
+	})
+	for _, k := range ranks {
+		k.finish()
+	}
+	return err
+}
+
+// groupSizes returns, for each operation of a rank, the number of operations in its group.
+func groupSizes(k *rank) []int32 {
+	type group struct {
+		tid    int32
+		number int64
+	}
+	counts := make(map[group]int32)
+	for i := range k.operations {
+		if o := &k.operations[i]; o.Group != 0 {
+			counts[group{o.Tid, o.Group}]++
+		}
+	}
+	list := make([]int32, len(k.operations))
+	for i := range k.operations {
+		o := &k.operations[i]
+		list[i] = 1
+		if o.Group != 0 {
+			list[i] = counts[group{o.Tid, o.Group}]
+		}
+	}
+	return list
+}
+
+// addWork adds a work of the GPU. Works of a channel come in order, so the start of the next one bounds the end. It is
+// the end if that work waited for nothing else.
+func (k *gpuRank) addWork(w *activity.Work, isNetwork bool) {
+	if last, ok := k.pending[w.Channel]; ok {
+		if w.Hold == nil && w.Call.StartNs <= last.fromNs && w.StartQuality >= activity.Estimated &&
+			w.StartNs() > last.fromNs {
+			last.toNs = w.StartNs()
+		}
+		k.addKernel(&last)
+		delete(k.pending, w.Channel)
+	}
+	step := k.stepAt(w.Call.StartNs)
+	if step < 0 {
+		return
+	}
+	if len(k.busy)+len(k.kernels) >= maxIntervals {
+		k.isCut = true
+		return
+	}
+	hasEnd := w.StartQuality != activity.Unknown && w.EndQuality != activity.Unknown
+	if isNetwork {
+		if !hasEnd || w.StartQuality < activity.Bounded || w.EndQuality < activity.Bounded {
+			k.unknown++
+			k.isMissing[step] = true
+			return
+		}
+		// Its length varies with the waits, so a mean says nothing. The next work or a wait bounds its end.
+		span := interval{w.StartNs(), w.End.HiNs}
+		k.kernels = append(k.kernels, networkKernel{span, step, k.operationOf(w.Call.StartNs, w.Call.Tid)})
+		k.hasKernel[step] = true
+		return
+	}
+	p := pendingWork{op: w.Call.Op, label: w.Call.Label, step: step}
+	if w.StartQuality != activity.Unknown {
+		p.fromNs = w.StartNs()
+	}
+	switch {
+	case w.DurationQuality == activity.Measured:
+		p.ns = w.Duration.MiddleNs()
+	case w.Mean != nil:
+		p.ns = int64(w.Mean.MeanNs)
+	case hasEnd:
+		p.ns = w.EndNs() - w.StartNs()
+	}
+	if w.Call.Op == activity.OpKernel || w.Call.Op == activity.OpGraph || w.Call.Op == activity.OpFill {
+		k.pending[w.Channel] = p
+		return
+	}
+	k.addKernel(&p)
+}
+
+// addKernel adds a kernel or a copy to its step. If its length is unknown, it is the mean of equal works before.
+func (k *gpuRank) addKernel(p *pendingWork) {
+	key := workKey{p.op, p.label}
+	if p.toNs > 0 {
+		p.ns = p.toNs - p.fromNs
+	}
+	m := k.means[key]
+	if p.ns > 0 {
+		m.sum, m.n = m.sum+float64(p.ns), m.n+1
+		k.means[key] = m
+	} else if m.n > 0 {
+		p.ns = int64(m.sum / m.n)
+	}
+	if p.fromNs > 0 && p.ns > 0 {
+		k.busy = append(k.busy, interval{p.fromNs, p.fromNs + p.ns})
+	}
+	s := &k.steps[p.step]
+	switch p.op {
+	case activity.OpKernel, activity.OpGraph, activity.OpFill:
+		s.kernelNs += max(0, p.ns)
+		s.kernels++
+	case activity.OpCopyToDevice, activity.OpCopyToHost, activity.OpCopyOnDevice:
+		s.copyNs += max(0, p.ns)
+	}
+}
+
+// operationOf returns the operation that launched a kernel: the last one of the thread before the launch. It
+// returns -1 if several operations share the launch.
+func (k *gpuRank) operationOf(launchNs int64, tid int32) int {
+	const maxOthers = 64 // operations of other threads
+	after := sort.Search(len(k.operations), func(i int) bool { return k.operations[i].StartNs > launchNs })
+	for i := after - 1; i >= max(0, after-maxOthers); i-- {
+		if k.operations[i].Tid == tid {
+			if k.owner[i] > 1 {
+				return -1
+			}
+			return i
+		}
+	}
+	return -1
+}
+
+// finish divides the time of the kernels of collectives over steps and operations.
+func (k *gpuRank) finish() {
+	for _, channel := range slices.Sorted(maps.Keys(k.pending)) {
+		last := k.pending[channel]
+		k.addKernel(&last)
+	}
+	timed := 0
+	k.timed = make([]bool, len(k.steps))
+	for i := range k.timed {
+		if k.timed[i] = k.hasKernel[i] && !k.isMissing[i]; k.timed[i] {
+			timed++
+		}
+	}
+	k.out.Timed = int64(len(k.kernels))
+	switch {
+	case k.isCut:
+		k.out.GPUMissing = "the recording has too many works of the GPU"
+		return
+	case timed < leastTimed:
+		k.out.GPUMissing = fmt.Sprintf("only %d of %d steps have the GPU times of all collectives", timed, len(k.steps))
+		return
+	}
+	k.out.GPUMissing, k.hasGPU = "", true
+	k.busy = joinIntervals(k.busy)
+	slices.SortFunc(k.kernels, func(a, b networkKernel) int { return cmp.Compare(a.fromNs, b.fromNs) })
+	covered, at := int64(0), 0
+	places := make(map[*operationSum]stepPlace)
+	for i := range k.kernels {
+		n := &k.kernels[i]
+		exposed := int64(0)
+		if from := max(n.fromNs, covered); from < n.toNs {
+			for at > 0 && k.busy[at-1].toNs > from {
+				at--
+			}
+			exposed, at = freeTime(k.busy, interval{from, n.toNs}, at)
+			covered = n.toNs
+		}
+		k.steps[n.step].collectiveNs += exposed
+		if n.operation >= 0 && k.sums[n.operation] != nil {
+			sum := k.sums[n.operation]
+			p := places[sum].next(n.step)
+			places[sum] = p
+			sum.addKernel(k.operations[n.operation].Sequence, p.place, n.fromNs, n.toNs-n.fromNs, exposed)
+		}
+	}
+}
+
+// stepPlace is the place of an operation among the equal ones of its step.
+type stepPlace struct{ step, place int }
+
+// next returns the place of the operation that follows in a step.
+func (p stepPlace) next(step int) stepPlace {
+	if p.step != step+1 { // 0 is no step
+		return stepPlace{step + 1, 0}
+	}
+	return stepPlace{p.step, p.place + 1}
+}
+
+// joinIntervals sorts intervals, and joins those that touch.
+func joinIntervals(list []interval) []interval {
+	slices.SortFunc(list, func(a, b interval) int { return cmp.Compare(a.fromNs, b.fromNs) })
+	joined := list[:0]
+	for _, n := range list {
+		if last := len(joined) - 1; last >= 0 && n.fromNs <= joined[last].toNs {
+			joined[last].toNs = max(joined[last].toNs, n.toNs)
+			continue
+		}
+		joined = append(joined, n)
+	}
+	return joined
+}
+
+// freeTime returns the time of a span that no interval covers. The search begins at an index, and returns where the
+// next one can begin.
+func freeTime(busy []interval, span interval, at int) (ns int64, next int) {
+	for at < len(busy) && busy[at].toNs <= span.fromNs {
+		at++
+	}
+	ns, next = span.toNs-span.fromNs, at
+	for ; at < len(busy) && busy[at].fromNs < span.toNs; at++ {
+		ns -= min(span.toNs, busy[at].toNs) - max(span.fromNs, busy[at].fromNs)
+	}
+	return ns, next
+}

@@ -1,0 +1,172 @@
+package straggler
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// Cause is why a rank is late.
+type Cause uint8
+
+// Causes.
+const (
+	CauseUnknown Cause = iota // the recorded times do not say it
+	CauseHost                 // the host was late
+	CauseGPU                  // the same kernels took longer
+	CauseCopies               // copies took longer
+	CauseWork                 // it had more kernels
+)
+
+// causeTexts are the causes as reports print them.
+var causeTexts = [...]string{
+	CauseUnknown: "cannot say", CauseHost: "host", CauseGPU: "GPU", CauseCopies: "copies", CauseWork: "uneven work",
+}
+
+// String returns the cause as reports print it.
+func (c Cause) String() string { return causeTexts[c] }
+
+// Reason is a cause with its part of the lateness.
+type Reason struct {
+	Cause Cause
+	Ns    float64 // a step, more than on the other ranks
+	// Factor is the quantity as a multiple of the other ranks': time in kernels, their number, time in copies.
+	// 0: unknown.
+	Factor float64
+}
+
+// Verdict says that a rank is late.
+type Verdict struct {
+	Series int // index of the series
+	// LateNs is the median of own time less that of the others, a step. Of StepNs, it is the part Share.
+	LateNs, StepNs, Share float64
+	// OwnNs and OthersNs are the medians of the own times of the rank, and of the others.
+	OwnNs, OthersNs float64
+	// GainNs estimates how much shorter a step were if the rank had the own time of the others: the mean
+	// distance to the next latest rank, at most LateNs.
+	GainNs float64
+	// FromStep and ToStep are the steps in which it is late, as indices of the compared steps. SinceNs is the
+	// time of the first, Unix ns; 0: it is late from the beginning.
+	FromStep, ToStep int
+	SinceNs          int64
+	FromNs, ToNs     int64    // times of these steps, Unix ns
+	Reasons          []Reason // the largest first; never empty
+	HasGPU           bool     // found by GPU times; otherwise by the host's
+}
+
+// explain returns the verdict about rank r, which is late in the steps from to to.
+func (g *group) explain(own *table, r, from, to int) (v Verdict, ok bool) {
+	buffer := make([]float64, g.steps)
+	late := median(own.excess[r][from:to], buffer)
+	from, to, since := g.refine(own.excess[r], late, from, to)
+	if to-from < leastSteps/2 {
+		return v, false
+	}
+	s := g.list[r]
+	v = Verdict{
+		Series: g.members[r], LateNs: median(own.excess[r][from:to], buffer), StepNs: g.stepNs(r, from, to),
+		OthersNs: median(own.typical[r][from:to], buffer), FromStep: from, ToStep: to, HasGPU: g.hasGPU,
+		FromNs: s.Steps[from].AtNs, ToNs: s.Steps[to-1].AtNs + s.Steps[to-1].DurNs,
+	}
+	if since {
+		v.SinceNs = v.FromNs
+	}
+	v.OwnNs, v.Share = v.OthersNs+v.LateNs, v.LateNs/max(1, v.StepNs)
+	v.GainNs = g.gain(own, r, from, to, v.LateNs)
+	v.Reasons = g.reasons(r, from, to, v.LateNs)
+	return v, true
+}
+
+// refine moves the ends of a span to where the lateness begins and ends. since reports that the rank was not
+// late before.
+func (g *group) refine(excess []float64, late float64, from, to int) (begin, end int, since bool) {
+	begin, end = from, to
+	reach := min(windowSteps, to-from)
+	if low := max(0, from-reach); from > 0 {
+		begin = low + bestSplit(excess[low:from+reach/2], late/2, true)
+	} else if split := bestSplit(excess[:reach], late/2, true); split >= reach/3 {
+		begin = split
+	}
+	if high := min(g.steps, to+reach); to < g.steps {
+		end = to - reach/2 + bestSplit(excess[to-reach/2:high], late/2, false)
+	}
+	const leastBefore = 20 // steps that show that it was not late
+	return begin, max(begin, end), begin >= leastBefore
+}
+
+// bestSplit returns the index that best divides values into those below and above a limit: below first if
+// rising.
+func bestSplit(values []float64, limit float64, rising bool) (best int) {
+	sum, most := 0, 0
+	for i, v := range values {
+		if (v < limit) == rising {
+			sum++
+		} else {
+			sum--
+		}
+		if sum > most {
+			best, most = i+1, sum
+		}
+	}
+	return best
+}
+
+// gain returns the mean distance of a rank to the next latest one.
+func (g *group) gain(own *table, r, from, to int, late float64) float64 {
+	sum := 0.0
+	for i := from; i < to; i++ {
+		mine, next := g.list[r].value(i, MeasureOwn), math.Inf(-1)
+		for q, s := range g.list {
+			if q != r {
+				next = max(next, s.value(i, MeasureOwn))
+			}
+		}
+		sum += max(0, min(mine-next, 2*late)) // a single pause of the rank is not its lateness
+	}
+	return min(late, sum/float64(max(1, to-from)))
+}
+
+// reasons explains a lateness. Causes that explain a small part of it are left out.
+func (g *group) reasons(r, from, to int, late float64) []Reason {
+	buffer := make([]float64, g.steps)
+	excess := func(m Measure) (more, factor float64) {
+		t := g.compare(m)
+		more = median(t.excess[r][from:to], buffer)
+		if typical := median(t.typical[r][from:to], buffer); typical > 0 {
+			factor = (typical + more) / typical
+		}
+		return more, factor
+	}
+	var list []Reason
+	add := func(c Cause, ns, factor float64) {
+		if ns >= leastExplained*late {
+			list = append(list, Reason{c, ns, factor})
+		}
+	}
+	host, _ := excess(MeasureHost)
+	copies, copyFactor := excess(MeasureCopyNs)
+	add(CauseHost, host, 0)
+	add(CauseCopies, copies, copyFactor)
+	if g.hasGPU {
+		ns, factor := excess(MeasureKernelNs)
+		cause := CauseGPU
+		if _, works := excess(MeasureKernels); works-1 > (factor-1)/2 {
+			cause = CauseWork
+		}
+		add(cause, ns, factor)
+	}
+	sum := 0.0
+	for i := range list {
+		sum += list[i].Ns
+	}
+	if sum < leastAltogether*late {
+		return []Reason{{Cause: CauseUnknown, Ns: late}}
+	}
+	sortReasons(list)
+	return list
+}
+
+// sortReasons orders reasons by their part, the largest first.
+func sortReasons(list []Reason) {
+	slices.SortStableFunc(list, func(a, b Reason) int { return cmp.Compare(b.Ns, a.Ns) })
+}
