@@ -6,6 +6,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/earlier"
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
@@ -62,6 +63,7 @@ func (s *Scan) Report(all *caching.AllocatorSet, counts *livemem.ReplayCounts) (
 		return nil, err
 	}
 	r.Tables = []report.Table{s.allocatorTable(), s.peakTable(), s.eventTable(), s.poolTable(), moments}
+	earlier.Append(r, t, &opt.Filter)
 	r.Totals = s.computeTotals()
 	return r, nil
 }

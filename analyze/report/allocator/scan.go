@@ -208,7 +208,7 @@ func (s *Scan) sumAllocators() allocatorsSum {
 		sum.disagreed += k.Disagreed
 		sum.worst = max(sum.worst, k.WorstBytes)
 		sum.oom += b.actions[caching.OpOutOfMemory].events
-		if !b.a.IsRecordedFromStart() {
+		if !b.a.HasWholeState() {
 			sum.late++
 		}
 	}

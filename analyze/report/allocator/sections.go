@@ -1,17 +1,21 @@
 package allocator
 
 import (
+	"slices"
+
 	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/earlier"
 )
 
 // Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
-	{Title: "facts", Columns: factColumns},
+	{Title: "facts", Columns: slices.Concat(factColumns, earlier.FactColumns)},
 	{Title: "moments", Columns: momentColumns},
 	{Title: "allocators", Columns: allocatorColumns},
 	{Title: "peaks", Columns: peakColumns},
 	{Title: "events", Columns: eventColumns},
 	{Title: "pools", Columns: poolColumns},
+	{Title: "earlier", Columns: earlier.Columns},
 	{Title: "totals", Columns: totalColumns},
 }
 

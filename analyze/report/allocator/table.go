@@ -389,6 +389,9 @@ func (s *Scan) computeFacts() []report.Fact {
 		)
 	}
 	from := "the first event of each allocator: all values are exact"
+	if slices.ContainsFunc(s.list, func(b *allocatorStats) bool { return b.a.Earlier != nil }) {
+		from = "a later event, and the blocks and segments from before were read: all values are exact from then on"
+	}
 	if sum.late > 0 {
 		from = fmt.Sprintf("a later event for %d of %d allocators: allocated and reserved bytes are exact, other "+
 			"values lack unfreed memory from before; see --explain", sum.late, len(s.list))

@@ -5,15 +5,21 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/stack"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/group"
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
 // GroupNames returns the values of Options.GroupBy that this report accepts, the default first.
 func GroupNames() []string {
-	return append([]string{"name", "site", "stack", "thread", "stream"}, timeline.IdentityGroups...)
+	return slices.Concat(
+		[]string{"name", "site", "stack", "thread", "stream"},
+		stack.OperatorGroups,
+		timeline.IdentityGroups,
+	)
 }
 
 // Run reports the number and duration of calls of each CUDA driver function, as nsys does. It
@@ -40,7 +46,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		Command: "api",
 		Window:  sc.Window,
 		Quality: quality.OfRecording(t, counts),
-		Notes:   t.Facts.Notes,
+		Notes:   group.AddModuleNote(t.Facts.Notes, t, opt.GroupBy),
 	}
 	result := ""
 	if len(sc.groups) == 0 {

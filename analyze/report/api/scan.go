@@ -6,6 +6,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/sampling"
+	"github.com/gpurec/gpurec/analyze/model/stack"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -61,7 +62,7 @@ func (sc *scan) readRowGroup(g *format.Group) {
 	}
 	sc.Start, sc.Dur = g.Int64("start_ns", sc.Start), g.Int64("dur_ns", sc.Dur)
 	sc.Result, sc.Flags = g.Int32("result", sc.Result), g.Int32("flags", sc.Flags)
-	parent := g.Int64("parent_start_ns", nil)
+	parent := sc.T.DriverParents(g.Int64("parent_start_ns", nil))
 	keys := sc.newKeyFunc(g)
 	pass := sc.NewRowFilter(g, sc.Kind, sc.Kernel)
 	names := sc.names.NumbersOf(sc.Name.Dict)
@@ -112,6 +113,10 @@ func (sc *scan) newKeyFunc(g *format.Group) func(i int) groupKey {
 	case "stream":
 		sc.Pid, sc.Stream = g.Int32("pid", sc.Pid), g.Int64("stream", sc.Stream)
 		return func(i int) groupKey { return groupKey{pid: sc.Pid[i], group: sc.Stream[i]} }
+	}
+	if slices.Contains(stack.OperatorGroups, sc.groupBy) {
+		sc.sites.ReadGroup(g)
+		return func(i int) groupKey { return groupKey{group: int64(sc.sites.PartOfRow(i, sc.groupBy))} }
 	}
 	if slices.Contains(timeline.IdentityGroups, sc.groupBy) {
 		sc.Pid = g.Int32("pid", sc.Pid)

@@ -159,6 +159,22 @@ var groupColumns = []report.Column{
 		Key: "cgroup", Title: "CGROUP", Unit: report.UnitText,
 		About: "longest cgroup path of the process (--group-by cgroup)",
 	},
+	{
+		Key: "operator", Title: "OPERATOR", Unit: report.UnitText,
+		About: "innermost operator of PyTorch in the stack, with its overload (--group-by operator)",
+	},
+	{
+		Key: "autograd", Title: "AUTOGRAD NODE", Unit: report.UnitText,
+		About: "innermost node of PyTorch's autograd graph in the stack (--group-by autograd)",
+	},
+	{
+		Key: "module", Title: "MODULE", Unit: report.UnitText,
+		About: "classes of the PyTorch modules in the stack, outermost first (--group-by module)",
+	},
+	{
+		Key: "phase", Title: "PHASE", Unit: report.UnitText,
+		About: "forward, backward, optimizer or other, by the functions of the stack (--group-by phase)",
+	},
 }
 
 // callTable returns a table with one row per function and group, longest time first.
@@ -286,7 +302,7 @@ func (sc *scan) groupLabel(key groupKey) string {
 	case "stream":
 		return fmt.Sprintf("%d: %s", key.pid, query.StreamName(key.group))
 	}
-	return sc.names.List[key.group] // call site, rank, job, container, pod or cgroup
+	return sc.names.List[key.group] // call site, part of a PyTorch program, rank, job, container, pod or cgroup
 }
 
 // groupColumn returns the column with the groups. It returns false if calls are grouped only by

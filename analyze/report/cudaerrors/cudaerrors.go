@@ -18,7 +18,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		return nil, err
 	}
 	s := NewScan(t, &opt.Filter)
-	if err := s.readAllCalls(); err != nil {
+	if err := s.ReadAllCalls(); err != nil {
 		return nil, err
 	}
 	faults, err := s.findFaults()
@@ -53,7 +53,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	r.Tables = []report.Table{
 		faultsTable,
 		suspectLaunchTable(t, faults, launches, &opt),
-		invalidFreeTable(t, s, frees, &opt),
+		NewInvalidFreeTable(t, s, frees, &opt),
 		table,
 		s.nonErrorTable(),
 	}

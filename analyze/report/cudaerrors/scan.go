@@ -54,8 +54,8 @@ func (s *Scan) hasMatchingCall() bool {
 	return n.Filter == ""
 }
 
-// readAllCalls reads all calls of the recording.
-func (s *Scan) readAllCalls() error {
+// ReadAllCalls reads all calls of the recording.
+func (s *Scan) ReadAllCalls() error {
 	for _, spans := range [][]timeline.Span{s.T.Memory, s.T.Calls} {
 		for _, span := range spans {
 			s.ReadRowGroup(span.Group)
@@ -86,7 +86,7 @@ func (s *Scan) ReadRowGroup(g *format.Group) {
 	s.site = g.StringsInto("site", s.site)
 	s.Start, s.stack = g.Int64("start_ns", s.Start), g.Int32("stack_id", s.stack)
 	s.Pid, s.Tid = g.Int32("pid", s.Pid), g.Int32("tid", s.Tid)
-	parent := g.Int64("parent_start_ns", nil)
+	parent := s.T.DriverParents(g.Int64("parent_start_ns", nil))
 	pass := s.NewRowFilter(g, s.Kind, s.Kernel)
 	names := s.Names.NumbersOf(s.Name.Dict)
 	s.frees.StartRowGroup()
@@ -127,9 +127,9 @@ func (e *ErrorGroup) addCall(startNs int64, stack int32, th origin.Thread, neste
 	}
 }
 
-// processesRecordedFromStart returns the processes whose first CUDA call, cuInit, is in the
+// ProcessesRecordedFromStart returns the processes whose first CUDA call, cuInit, is in the
 // recording.
-func processesRecordedFromStart(t *timeline.Timeline) (map[int32]bool, error) {
+func ProcessesRecordedFromStart(t *timeline.Timeline) (map[int32]bool, error) {
 	started := make(map[int32]bool)
 	var name format.Strings
 	var pid []int32

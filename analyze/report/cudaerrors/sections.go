@@ -10,7 +10,7 @@ var Sections = []report.Section{
 	{Title: "facts", Columns: factColumns},
 	{Title: "asynchronous", Columns: faultColumns},
 	{Title: "suspects", Columns: xid.LaunchBeforeColumns},
-	{Title: "invalid_frees", Columns: invalidFreeColumns},
+	{Title: "invalid_frees", Columns: InvalidFreeColumns},
 	{Title: "errors", Columns: errorColumns},
 	{Title: "no_errors", Columns: nonErrorColumns},
 	{Title: "totals", Columns: totalColumns},

@@ -52,8 +52,8 @@ var faultColumns = []report.Column{
 	{Key: "result_name", Title: "ERROR", Unit: report.UnitText, About: "name of the CUresult in the CUDA headers"},
 }
 
-// invalidFreeColumns are the columns of invalidFreeTable.
-var invalidFreeColumns = []report.Column{
+// InvalidFreeColumns are the columns of NewInvalidFreeTable.
+var InvalidFreeColumns = []report.Column{
 	{
 		Key: "calls", Title: "CALLS", Unit: report.UnitCount,
 		About: "number of failed frees that began in the window, with this verdict and these call sites",
@@ -286,11 +286,11 @@ func suspectLaunchTable(
 	return table
 }
 
-// invalidFreeTable returns a table with one row per group of invalid frees.
-func invalidFreeTable(t *timeline.Timeline, s *Scan, list []InvalidFree, opt *query.Options) report.Table {
+// NewInvalidFreeTable returns a table with one row per group of invalid frees.
+func NewInvalidFreeTable(t *timeline.Timeline, s *Scan, list []InvalidFree, opt *query.Options) report.Table {
 	table := report.Table{
 		Name: "invalid_frees", Title: "invalid frees",
-		Columns: invalidFreeColumns, Secondary: true,
+		Columns: InvalidFreeColumns, Secondary: true,
 		Keys:      []string{"verdict", "name", "allocated_site", "freed_site", "site"},
 		HideFirst: []string{"pid", "confidence", "first_ns", "bytes", "allocated_site"},
 	}
@@ -456,7 +456,7 @@ func (s *Scan) computeTotals(faults int, frees []InvalidFree) []report.Fact {
 		"out_of_memory":       memory,
 		"questions":           questions,
 		"no_errors":           nonErrors,
-		"invalid_frees":       countFreesWithVerdict(frees, fault.VerdictRefused),
-		"double_frees":        countFreesWithVerdict(frees, fault.VerdictDoubleFree),
+		"invalid_frees":       CountFreesWithVerdict(frees, fault.VerdictRefused),
+		"double_frees":        CountFreesWithVerdict(frees, fault.VerdictDoubleFree),
 	})
 }

@@ -80,7 +80,7 @@ func FindInvalidFrees(t *timeline.Timeline, s *Scan, q *report.Quality) ([]Inval
 		list[at].Calls++
 		list[at].LastNs = max(list[at].LastNs, f.StartNs)
 	}
-	started, err := processesRecordedFromStart(t)
+	started, err := ProcessesRecordedFromStart(t)
 	if err != nil {
 		return nil, err
 	}
@@ -133,9 +133,9 @@ func CountInvalidFrees(list []InvalidFree) map[ErrorKey]int64 {
 	return calls
 }
 
-// countFreesWithVerdict returns the number of calls with a verdict. fault.VerdictRefused counts all
+// CountFreesWithVerdict returns the number of calls with a verdict. fault.VerdictRefused counts all
 // calls.
-func countFreesWithVerdict(list []InvalidFree, verdict fault.FreeVerdict) (n int64) {
+func CountFreesWithVerdict(list []InvalidFree, verdict fault.FreeVerdict) (n int64) {
 	for i := range list {
 		if verdict == fault.VerdictRefused || list[i].Verdict == verdict {
 			n += list[i].Calls

@@ -8,6 +8,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/earlier"
 	"github.com/gpurec/gpurec/analyze/report/frames"
 	"github.com/gpurec/gpurec/analyze/report/processes"
 	"github.com/gpurec/gpurec/analyze/report/quality"
@@ -73,6 +74,7 @@ func (s *Scan) Report(p *timeline.ProgramMemory) (*report.Report, []AddressMap, 
 	_ = pins.SortAndCut("", opt.Top) // cannot fail without a sort column
 	frames.FillRowStacks(t, &pins, &opt.Options)
 	r.Tables = []report.Table{spaces, pins, trends, s.momentTable(owners)}
+	earlier.Append(r, t, &opt.Filter)
 	var pictures []AddressMap
 	for _, o := range owners {
 		if !slices.ContainsFunc(o.levels, func(l ownerUsage) bool { return l.reserved > 0 }) {

@@ -4,16 +4,18 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/earlier"
 )
 
 // Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
-	{Title: "facts", Columns: slices.Concat(missingDataColumns, factColumns)},
+	{Title: "facts", Columns: slices.Concat(missingDataColumns, factColumns, earlier.FactColumns)},
 	{Title: "spaces", Columns: spaceColumns},
 	{Title: "pins", Columns: pinningSiteColumns},
 	{Title: "trends", Columns: trendColumns},
 	{Title: "moments", Columns: momentColumns},
 	{Title: "maps", Columns: mapColumns},
+	{Title: "earlier", Columns: earlier.Columns},
 	{Title: "totals", Columns: totalColumns},
 }
 

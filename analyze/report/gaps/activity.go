@@ -128,7 +128,15 @@ func (sc *Scan) readRowGroup(g *format.Group, watches map[origin.Thread]*threadG
 		"flags",
 		sc.Flags,
 	)
-	sc.Pid, sc.Tid, sc.Parent = g.Int32("pid", sc.Pid), g.Int32("tid", sc.Tid), g.Int64("parent_start_ns", sc.Parent)
+	sc.Pid, sc.Tid, sc.Parent = g.Int32(
+		"pid",
+		sc.Pid,
+	), g.Int32(
+		"tid",
+		sc.Tid,
+	), sc.T.DriverParents(
+		g.Int64("parent_start_ns", sc.Parent),
+	)
 	sc.Sites.ReadGroup(g)
 	if g.Err() != nil {
 		return

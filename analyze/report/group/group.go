@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/stack"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -12,8 +13,11 @@ import (
 
 // GroupNames returns the group names that New accepts, the default first.
 func GroupNames() []string {
-	return append([]string{"site", "stack", "function", "module", "size", "thread", "stream", "device", "pid", "name"},
-		timeline.IdentityGroups...)
+	return slices.Concat(
+		[]string{"site", "stack", "function", "library", "size", "thread", "stream", "device", "pid", "name"},
+		stack.OperatorGroups,
+		timeline.IdentityGroups,
+	)
 }
 
 // Grouping assigns allocations to groups by a property of their origin or by size. Groups are

@@ -80,6 +80,9 @@ func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 		identities.Name, identities.Title = "identities", "identities of processes"
 		r.Tables = append(r.Tables, identities)
 	}
+	if err := addRanks(r, t, &opt); err != nil {
+		return nil, err
+	}
 	for i := range r.Tables {
 		table, sort := &r.Tables[i], ""
 		if table.Name == "threads" {

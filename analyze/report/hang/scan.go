@@ -224,8 +224,8 @@ func (s *Scan) addCall(c *callRef, i int, isLaunch bool) {
 	} else {
 		p.lastNs = max(p.lastNs, c.endNs)
 	}
-	if life.calls == 1 ||
-		cmp.Or(cmp.Compare(c.endNs, life.last.endNs), cmp.Compare(c.startNs, life.last.startNs)) >= 0 {
+	last := &life.last
+	if life.calls == 1 || c.endNs > last.endNs || c.endNs == last.endNs && c.startNs >= last.startNs {
 		life.last = *c
 	}
 	life.LastNs = max(life.LastNs, seenNs)

@@ -1,6 +1,8 @@
 package hang
 
 import (
+	"slices"
+
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/processes"
 	"github.com/gpurec/gpurec/format"
@@ -8,7 +10,9 @@ import (
 
 // Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
-	{Title: "facts", Columns: factColumns},
+	{Title: "facts", Columns: slices.Concat(rankFactColumns, []report.Column{censusColumn}, factColumns)},
+	{Title: "ranks", Columns: rankColumns},
+	{Title: "calls", Columns: sideColumns},
 	{Title: "processes", Columns: processColumns},
 	{Title: "stacks", Columns: stackColumns},
 	{Title: "gpu_works", Columns: workColumns},
@@ -17,7 +21,7 @@ var Sections = []report.Section{
 	{Title: "long_calls", Columns: longCallColumns},
 	{Title: "polling", Columns: pollColumns},
 	{Title: "identities", Columns: processes.ProcessColumns},
-	{Title: "totals", Columns: totalColumns},
+	{Title: "totals", Columns: slices.Concat(totalColumns, rankTotalColumns)},
 }
 
 // HTMLSection is the section of this report in the HTML page.

@@ -248,7 +248,7 @@ func (s *Scan) lowerConfidenceForLosses(j *threadVerdict) {
 	if n := len(s.T.Rec.Damaged); n > 0 {
 		j.lowerConfidence(report.ConfidenceLow, "%s damaged", units.CountWithNoun(int64(n), "segment"))
 	}
-	if s.T.Rec.Meta.Complete != format.CompleteYes && s.EndNs >= s.T.Scan.LastNs {
+	if !s.T.Rec.Meta.HasEnd() && s.EndNs >= s.T.Scan.LastNs {
 		j.lowerConfidence(
 			report.ConfidenceLow,
 			"the end of the recording is missing, with its open calls and all later calls",

@@ -1,23 +1,38 @@
 package kernels
 
 import (
+	"slices"
+
 	"github.com/gpurec/gpurec/analyze/model/activity"
 	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/graph"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/group"
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
 // Run reports the launched kernels, the number and size of their launches, and their call sites.
 // With GPU times it reports how long they ran. Run returns a *quality.MissingClassError if the recording lacks
-// necessary classes of calls, and a *report.SortError for an unknown opt.Sort.
+// necessary classes of calls, a *report.GroupError for an unknown opt.GroupBy, and a *report.SortError for an unknown
+// opt.Sort. With opt.GroupBy, a table of launches by that group is the first table, and the only one.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.NewView()
 	if err := quality.CheckClasses(t, "kernels", NeededCallClasses); err != nil {
 		return nil, err
 	}
+	if opt.GroupBy != "" && !slices.Contains(GroupNames(), opt.GroupBy) {
+		return nil, &report.GroupError{Name: opt.GroupBy, Known: GroupNames()}
+	}
 	sc := NewScan(t, &opt.Filter)
+	sc.groupBy = opt.GroupBy
+	if sc.groupBy != "" {
+		var err error
+		if sc.built, err = graph.Read(t); err != nil {
+			return nil, err
+		}
+	}
 	counts, err := calls.CountReplayWhile(t, func() error {
 		for _, s := range t.Calls {
 			sc.ReadRowGroup(s.Group)
@@ -36,7 +51,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		Command: "kernels",
 		Window:  sc.Window,
 		Quality: quality.OfRecording(t, counts),
-		Notes:   t.Facts.Notes,
+		Notes:   group.AddModuleNote(t.Facts.Notes, t, opt.GroupBy),
 	}
 	result := ""
 	if len(sc.Counts)+len(sc.graphs) == 0 {
@@ -50,11 +65,15 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		r.Facts = append(r.Facts, sc.gpuFacts()...)
 		r.Sentences = []string{"gpu_text"}
 	}
+	r.Totals = sc.computeTotals()
+	if sc.groupBy != "" {
+		r.Tables = []report.Table{sc.partTable()}
+		return r, r.Tables[0].SortAndCut(opt.Sort, opt.Top)
+	}
 	table := sc.kernelTable()
 	if err := table.SortAndCut(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
-	r.Totals = sc.computeTotals()
 	r.Tables = []report.Table{table}
 	if sc.times != nil {
 		r.Tables = append(r.Tables, sc.lineTable())

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/activity"
 	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/graph"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/sampling"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
@@ -28,10 +29,14 @@ type Scan struct {
 	*calls.CallCounter
 	Names   origin.StringNumbers
 	sites   calls.CallSiteReader
+	groupBy string // one of GroupNames
 	Counts  map[launchKey]*LaunchStats
 	recent  [1 << 12]cachedLaunchStats // cache of Counts, hit by most launches
 	graphs  map[launchGraph]*LaunchStats
+	built   graph.GraphContents // with groupBy: the nodes of graphs
+	parts   map[int32]int64     // with groupBy: kernels that graphs ran, by part
 	seconds map[int64]int64     // number of launches by second of the recording
+	triton  map[int32]int32     // by kernel: the operator of a Triton kernel, indexes of Names
 	untimed bool                // a launch without a recorded return was counted
 	times   *activity.SiteTimes // nil without GPU times
 
@@ -40,11 +45,12 @@ type Scan struct {
 	ptr         []int64
 }
 
-// launchKey identifies a group of kernel launches. Site is an index of Scan.Names.
+// launchKey identifies a group of kernel launches. Site is an index of Scan.Names, and so is part: the part of the
+// program by Scan.groupBy, 0 if launches are not grouped.
 type launchKey struct {
 	launchStream
 	launchShape
-	Site int32
+	Site, part int32
 }
 
 // cachedLaunchStats is a cached entry of Scan.Counts.
@@ -97,7 +103,7 @@ func (sc *Scan) ReadRowGroup(g *format.Group) {
 	if g.Err() != nil {
 		return
 	}
-	launch, graph := sc.FindLaunches(g)
+	launch, isGraph := sc.FindLaunches(g)
 	pass := sc.NewRowFilter(g, sc.Kind, sc.Kernel)
 	kernels, began := sc.Names.NumbersOf(sc.Kernel.Dict), sc.T.RecordingWindow().FromNs
 	var second, ran int64 // ran is the number of launches so far in this second of the recording
@@ -107,13 +113,18 @@ func (sc *Scan) ReadRowGroup(g *format.Group) {
 		}
 		site := sc.sites.SiteOfRow(i)
 		stream := launchStream{sc.Pid[i], sc.T.DeviceOfCall(sc.Pid[i], sc.Context[i], sc.Device[i]), sc.Stream[i]}
-		if graph[sc.Name.Index[i]] {
+		if isGraph[sc.Name.Index[i]] {
 			before := sc.Work.GraphKernels
 			sc.Work.AddLaunch(true, sc.Value[i], sc.Result[i], sc.Flags[i])
 			s := StatsEntry(sc.graphs, launchGraph{stream, sc.ptr[i], site})
 			sc.addLaunch(s, i, nil)
 			s.graphKernels += sc.Work.GraphKernels - before
+			sc.addGraphParts(i, start, sc.Work.GraphKernels-before)
 			continue
+		}
+		part := int32(0)
+		if sc.groupBy != "" {
+			part = sc.partOfRow(i, kernels[sc.Kernel.Index[i]])
 		}
 		sc.Work.AddLaunch(false, 0, sc.Result[i], sc.Flags[i])
 		shape := launchShape{
@@ -122,7 +133,7 @@ func (sc *Scan) ReadRowGroup(g *format.Group) {
 			grid:   [3]int32{sc.grid[0][i], sc.grid[1][i], sc.grid[2][i]},
 			block:  [3]int32{sc.block[0][i], sc.block[1][i], sc.block[2][i]},
 		}
-		if sc.addLaunch(sc.statsOfKey(&launchKey{stream, shape, site}), i, &shape) {
+		if sc.addLaunch(sc.statsOfKey(&launchKey{stream, shape, site, part}), i, &shape) {
 			if now := (start - began) / 1e9; now != second {
 				sc.addLaunchesToSecond(second, ran)
 				second, ran = now, 0
@@ -144,7 +155,9 @@ func (sc *Scan) addLaunchesToSecond(second, launches int64) {
 // share one entry.
 func (sc *Scan) statsOfKey(key *launchKey) *LaunchStats {
 	mixed := uint32(key.Kernel)*0x9e3779b1 ^ uint32(key.Site)*0x85ebca6b ^
-		uint32(key.grid[0]+key.grid[1]<<10+key.block[0]<<20)*0xc2b2ae35 ^ uint32(key.stream)*0x27d4eb2f
+		uint32(
+			key.grid[0]+key.grid[1]<<10+key.block[0]<<20,
+		)*0xc2b2ae35 ^ uint32(key.stream)*0x27d4eb2f ^ uint32(key.part)*0x165667b1
 	slot := &sc.recent[mixed>>20]
 	if slot.stats != nil && slot.key == *key {
 		return slot.stats

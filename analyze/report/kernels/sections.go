@@ -11,6 +11,7 @@ var Sections = []report.Section{
 	{Title: "facts", Columns: factColumns},
 	{Title: "facts with GPU times", Columns: gputime.FactColumns},
 	{Title: "kernels", Columns: kernelColumns},
+	{Title: "parts, with --group-by", Columns: partColumns},
 	{Title: "tables with GPU times", Columns: gputime.Columns},
 	{Title: "lines", Columns: lineColumns},
 	{Title: "shapes", Columns: shapeColumns},

@@ -1,11 +1,14 @@
 package leaks
 
 import (
+	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/allocator"
+	"github.com/gpurec/gpurec/analyze/report/earlier"
 	"github.com/gpurec/gpurec/analyze/report/frames"
+	"github.com/gpurec/gpurec/analyze/report/group"
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
@@ -22,7 +25,10 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		return nil, err
 	}
 	use := allocator.NewTotalsScan(t, &opt.Filter, s.Window)
-	p, err := t.ReplayProgram(s.OnDriverChange, nil, use.OnAllocatorChange)
+	p, err := t.ReplayProgram(s.OnDriverChange, nil, func(a *caching.Allocator, c *caching.AllocatorChange) {
+		s.OnAllocatorChange(a, c)
+		use.OnAllocatorChange(a, c)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +46,7 @@ func (s *Scan) Report(
 	t := s.t
 	s.Finish(p)
 	r := &report.Report{Command: "leaks", Window: s.Window, Quality: quality.OfProgramReplay(t, p)}
-	r.Facts, r.Notes = use.Facts(p.Allocators), r.Quality.Notes()
+	r.Facts, r.Notes = use.Facts(p.Allocators), group.AddModuleNote(r.Quality.Notes(), t, opt.GroupBy)
 	if !s.matched && t.HasMemory() {
 		r.NoMatch = s.Grouping.Callers.ExplainNoMatch(&opt.Filter)
 	}
@@ -55,5 +61,6 @@ func (s *Scan) Report(
 	if used := s.Grouping.Suppress.Table(); len(used.Rows) > 0 {
 		r.Tables = append(r.Tables, used)
 	}
+	earlier.Append(r, t, &opt.Filter)
 	return r, nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/model/stack"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
@@ -208,7 +209,7 @@ func TestReportsLookAsBefore(t *testing.T) {
 		analyzetest.CompareGolden(t, command+".narrow.table", analyzetest.RenderReport(t, r, render.Options{Width: 80}))
 	}
 	for _, by := range group.GroupNames() {
-		if slices.Contains(timeline.IdentityGroups, by) {
+		if slices.Contains(timeline.IdentityGroups, by) || slices.Contains(stack.OperatorGroups, by) {
 			continue // this training has no such memory
 		}
 		r, err := leaks.Run(tl, query.Options{GroupBy: by})

@@ -4,7 +4,9 @@ import (
 	"math"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
+	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/group"
@@ -22,6 +24,7 @@ const warmupShare = 0.1
 // replay, and Finish the memory at its end. A Scan is not safe for concurrent use.
 type Scan struct {
 	t        *timeline.Timeline
+	filter   *query.Filter
 	groups   []groupStats
 	Grouping *group.Grouping
 	Window   query.Window
@@ -35,6 +38,9 @@ type Scan struct {
 	Frees    int64
 	failed   int64
 	done     bool
+	// total tracks the live bytes of all groups, less the blocks from before the recording that were
+	// freed since.
+	total floorTracker
 }
 
 // NewScan returns a scan of the memory that passes opt.Filter. It returns a *report.GroupError for
@@ -45,7 +51,7 @@ func NewScan(t *timeline.Timeline, opt *query.Options) (*Scan, error) {
 		return nil, err
 	}
 	by.Suppress = group.NewSuppressor(t, opt.Suppressions)
-	s := &Scan{t: t, Grouping: by, Window: t.ActivityWindow(&opt.Filter), step: -1}
+	s := &Scan{t: t, filter: &opt.Filter, Grouping: by, Window: t.ActivityWindow(&opt.Filter), step: -1}
 	s.warmNs = s.Window.FromNs + int64(warmupShare*float64(s.Window.DurNs()))
 	s.nextNs = s.warmNs
 	return s, nil
@@ -140,6 +146,7 @@ func (s *Scan) OnDriverChange(p *timeline.ProgramMemory, c *livemem.Change) {
 func (s *Scan) countChange(g *groupStats, c *livemem.Change) {
 	o := &s.t.Origins.List[c.Block.Origin]
 	in := g.trackerOfProcess(o.Pid)
+	defer s.countTotal(s.live)
 	switch c.Kind {
 	case livemem.ChangeAllocated:
 		if g.allocs == 0 {
@@ -178,6 +185,26 @@ func (s *Scan) countChange(g *groupStats, c *livemem.Change) {
 	}
 }
 
+// countTotal adds the change of s.live since it was before to the total.
+func (s *Scan) countTotal(before int64) {
+	s.total.liveBytes += s.live - before
+	s.total.floor = min(s.total.floor, s.total.liveBytes)
+}
+
+// OnAllocatorChange processes the next change of an allocator. The free of a block from before the
+// recording lowers the total.
+func (s *Scan) OnAllocatorChange(a *caching.Allocator, c *caching.AllocatorChange) {
+	if s.done || c.Op != caching.OpBlockFreeRequested || c.Block.Origin != origin.NoOrigin || c.AtNs > s.Window.ToNs ||
+		!s.filter.PassesAllocator(a.Pid, a.Device) {
+		return
+	}
+	for c.AtNs > s.nextNs {
+		s.recordCheckpoint()
+	}
+	s.total.liveBytes -= c.Block.Requested
+	s.total.floor = min(s.total.floor, s.total.liveBytes)
+}
+
 // checkpointTimeNs returns the time of checkpoint i, Unix ns. Checkpoint 0 is the end of the
 // warm-up.
 func (s *Scan) checkpointTimeNs(i int) int64 {
@@ -191,6 +218,7 @@ func (s *Scan) recordCheckpoint() {
 			s.groups[i].trackers[k].recordFloor(s.step)
 		}
 	}
+	s.total.recordFloor(s.step)
 	s.step++
 	s.nextNs = math.MaxInt64
 	if s.step < CheckpointCount {

@@ -5,14 +5,16 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/allocator"
+	"github.com/gpurec/gpurec/analyze/report/earlier"
 	"github.com/gpurec/gpurec/analyze/report/group"
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
 // Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
-	{Title: "facts", Columns: allocator.TotalsFactColumns},
+	{Title: "facts", Columns: slices.Concat(allocator.TotalsFactColumns, earlier.FactColumns)},
 	{Title: "rows", Columns: slices.Concat(LeakColumns, []report.Column{floorSeriesColumn})},
+	{Title: "earlier", Columns: earlier.Columns},
 	{Title: "totals", Columns: LeakTotalColumns},
 	{Title: "suppressions_used", Columns: group.SuppressionColumns},
 }

@@ -104,6 +104,20 @@ var LeakTotalColumns = []report.Column{
 		About: "sum of GROWTH/min over growing rows",
 	},
 	{
+		Key:   "total_growth_bytes",
+		Title: "grown",
+		Unit:  report.UnitBytes,
+		About: "rise of the lowest live bytes of all rows together over all checkpoints: slope times number of " +
+			"checkpoints. Frees of PyTorch's blocks from before the recording lower it",
+	},
+	{
+		Key:   "explained_growth_pct",
+		Title: "explained%",
+		Unit:  report.UnitPercent,
+		About: "share of that growth that the growing rows explain: the sum of their rises / the growth, at most " +
+			"100%. Absent if memory grew by less than 1 MiB",
+	},
+	{
 		Key: "suppressed_blocks", Title: "suppressed blocks", Unit: report.UnitCount,
 		About: "blocks live at the end that match --suppressions; all other numbers exclude them",
 	},
@@ -268,6 +282,7 @@ func (s *Scan) Totals(findings []LeakFinding) []report.Fact {
 		}
 	}
 	hidden := s.Grouping.Suppress.TotalHidden()
+	growth := s.measureExplainedGrowth(findings)
 	return report.NewFacts(LeakTotalColumns, report.Values{
 		"live_bytes":           live,
 		"live_count":           count,
@@ -280,6 +295,8 @@ func (s *Scan) Totals(findings []LeakFinding) []report.Fact {
 		"startup":              verdicts[VerdictStartup],
 		"churn":                verdicts[VerdictChurn],
 		"growth_bytes_per_min": units.RoundInt(perMin),
+		"total_growth_bytes":   growth.TotalBytes,
+		"explained_growth_pct": growth.SharePct(),
 		"suppressed_blocks":    hidden.Count,
 		"suppressed_bytes":     hidden.Bytes,
 		"oom_in_ns":            oom,

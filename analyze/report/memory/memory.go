@@ -5,6 +5,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/earlier"
 	"github.com/gpurec/gpurec/analyze/report/frames"
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
@@ -67,6 +68,7 @@ func (s *Scan) Report(counts *livemem.ReplayCounts) (*report.Report, error) {
 	frames.FillRowStacks(t, &holders, &opt.Options)
 	levels := s.levelTable()
 	r.Tables = []report.Table{levels, s.libraryTable(), secondaryPoolTable(t, s.window, &opt.Filter), holders}
+	earlier.Append(r, t, &opt.Filter)
 	r.Totals = report.NewFacts(totalColumns, report.Values{
 		"held_bytes":    s.heldBytes(),
 		"peak_bytes":    s.peak,

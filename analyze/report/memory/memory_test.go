@@ -7,6 +7,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/stack"
+	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -192,5 +193,30 @@ func TestDevicesArePairedByUUID(t *testing.T) {
 	tp.AddRow(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", StartNs: analyzetest.Epoch})
 	if got, ok := tp.Timeline().Facts.NVMLIndexOf(42, 0); got != 0 || !ok {
 		t.Errorf("the only GPU is %d, %v", got, ok)
+	}
+}
+
+// TestReconcileWithEarlierSegments attributes segments of PyTorch from before the recording, which no call shows.
+func TestReconcileWithEarlierSegments(t *testing.T) {
+	tp := analyzetest.TwoGPURecording(t)
+	before := state.AllocatorState{
+		Pid: 42, Ranges: []state.AllocatorRange{{Ptr: 0x7e0000000000, Bytes: 96 * analyzetest.Mib}},
+		Blocks: []state.AllocatorBlock{{Ptr: 0x7e0000000000, Bytes: 64 * analyzetest.Mib, Requested: 1}},
+	}
+	before.Allocated, before.Reserved = 64*analyzetest.Mib, 96*analyzetest.Mib
+	tp.Rows = append(tp.Rows, analyzetest.EarlierRows(&before, analyzetest.Epoch+analyzetest.Second)...)
+	for _, r := range tp.Rows {
+		if r.Kind == format.KindNVML && r.Name == catalog.MetricProcessMemory && r.Pid == 42 {
+			r.Value += float64(96 * analyzetest.Mib)
+		}
+	}
+	r, err := memory.RunWithOptions(tp.Timeline(), memory.Options{
+		At: query.MomentGivenTime, AtNs: analyzetest.Epoch + 30*analyzetest.Second, Reconcile: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := parts(t, r); got["from before"] != 96 || got["not attributed"] != 0 {
+		t.Errorf("parts %v", got)
 	}
 }

@@ -8,8 +8,11 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/facts"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
+	"github.com/gpurec/gpurec/analyze/model/objects"
+	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -29,9 +32,14 @@ type processMemory struct {
 	loadTimes            []int64 // times of context creations and code loads, Unix ns
 	firstContextNs       int64   // time of the first context creation, Unix ns; 0: not recorded
 
+	earlier int64 // bytes of PyTorch's segments from before the recording, at the nearest sample
+
 	live, pool int64 // live bytes and number of pool changes at the current point of the replay
 	next       int   // index of the next sample
 	byLibrary  map[libraryMemoryKind]int64
+
+	objects [objects.NumKinds]objectCount // live objects of the driver
+	costs   []ObjectCost                  // their estimated device memory
 }
 
 // reconciliation compares all recorded processes with NVML.
@@ -59,7 +67,29 @@ func reconcileWithNVML(t *timeline.Timeline, atNs int64, f *query.Filter) (*reco
 	for _, a := range c.processes {
 		a.storeSamplesBefore(math.MaxInt64)
 	}
-	return c, nil
+	if err := c.findEarlierSegments(); err != nil {
+		return nil, err
+	}
+	return c, c.estimateObjectCosts()
+}
+
+// findEarlierSegments sets the bytes of PyTorch's segments from before the recording, at the samples.
+func (c *reconciliation) findEarlierSegments() error {
+	if !slices.ContainsFunc(c.t.Facts.EarlierStates, func(s *caching.EarlierState) bool { return s.Refused == "" }) {
+		return nil
+	}
+	var times []int64
+	for _, a := range c.processes {
+		times = append(times, a.samples[a.nearest].AtNs)
+	}
+	slices.Sort(times)
+	times = slices.Compact(times)
+	return state.VisitAllocatorsAt(c.t, times, func(moment int, l *caching.Allocator, _ bool) {
+		a := c.byPair[timeline.PidOnDevice{Device: l.Device, Pid: l.Pid}]
+		if a != nil && a.samples[a.nearest].AtNs == times[moment] {
+			a.earlier = l.EarlierReservedBytes()
+		}
+	}, func(int, *caching.Allocator) {})
 }
 
 // findProcesses creates an processMemory for each recorded process and device with NVML samples.
@@ -246,7 +276,7 @@ func (a *processMemory) measureLoadGrowth() (m codeLoadGrowth) {
 			add(a.samples[i-1].AtNs, a.samples[i].AtNs, grown)
 		}
 	}
-	rest := units.RoundInt(a.samples[a.nearest].Value) - a.tracked[a.nearest]
+	rest := units.RoundInt(a.samples[a.nearest].Value) - a.tracked[a.nearest] - a.earlier
 	m.bytes = max(0, min(m.bytes, rest)) // the driver may have freed part of it since
 	return m
 }

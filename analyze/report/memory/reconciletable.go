@@ -32,7 +32,9 @@ var reconcileColumns = []report.Column{
 	{
 		Key: "part", Title: "PART", Unit: report.UnitText,
 		About: "part of the process's memory. Part nvml: the memory that NVML reports. Tracked: memory that recorded " +
-			"calls allocated and did not free before the sample. Context and modules: CUDA context and loaded code. " +
+			"calls allocated and did not free before the sample. From before: PyTorch's segments from before the " +
+			"recording. Context and modules: CUDA context and loaded code. " +
+			"Graph execs, streams and so on: an estimate of the driver's memory for these objects. " +
 			"Not attributed: the rest. Unused in pools: part of the rest, from the program's last query",
 	},
 }
@@ -81,11 +83,27 @@ func (c *reconciliation) processTable() report.Table {
 				row("tracked", place.memory, place.library, a.byLibrary[place], trackedEvidence(place.memory))
 			}
 		}
+		if a.earlier > 0 {
+			row(
+				"from before",
+				format.MemoryDevice,
+				"PyTorch",
+				a.earlier,
+				"segments of PyTorch's allocator that existed when "+
+					"gpurec attached, and were not freed since",
+			)
+		}
 		m := a.measureLoadGrowth()
 		if m.bytes > 0 {
 			row("context and modules", nil, nil, m.bytes, m.String())
 		}
-		rest := nvml - a.tracked[a.nearest] - m.bytes
+		rest := nvml - a.tracked[a.nearest] - a.earlier - m.bytes
+		for _, cost := range a.costsBesideLoads() {
+			if bytes := cost.objectBytes(rest); bytes > 0 {
+				row(cost.Kind.Plural(), nil, nil, bytes, cost.String())
+				rest -= bytes
+			}
+		}
 		row("not attributed", nil, nil, rest, unattributedEvidence(rest, m))
 		if unused, askedNs, ok := c.unusedPoolBytes(a, at); ok {
 			row("unused in pools", format.MemoryAsync, nil, unused, fmt.Sprintf("part of \"not attributed\": "+
@@ -141,7 +159,11 @@ func (c *reconciliation) computeTotals() []report.Fact {
 	for _, a := range c.processes {
 		used := units.RoundInt(a.samples[a.nearest].Value)
 		nvml += used
-		rest += used - a.tracked[a.nearest] - a.measureLoadGrowth().bytes
+		left := used - a.tracked[a.nearest] - a.earlier - a.measureLoadGrowth().bytes
+		for _, cost := range a.costsBesideLoads() {
+			left -= cost.objectBytes(left)
+		}
+		rest += left
 	}
 	if len(c.processes) == 0 {
 		return report.NewFacts(reconcileTotalColumns, report.Values{

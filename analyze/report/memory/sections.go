@@ -4,17 +4,19 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/earlier"
 	"github.com/gpurec/gpurec/format"
 )
 
 // Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
-	{Title: "facts", Columns: factColumns},
+	{Title: "facts", Columns: slices.Concat(factColumns, earlier.FactColumns)},
 	{Title: "levels", Columns: levelSectionColumns},
 	{Title: "holders", Columns: holderColumns},
 	{Title: "pools", Columns: PoolColumns},
 	{Title: "reconcile", Columns: reconcileColumns},
 	{Title: "devices", Columns: deviceColumns},
+	{Title: "earlier", Columns: earlier.Columns},
 	{Title: "totals", Columns: slices.Concat(totalColumns, reconcileTotalColumns)},
 }
 

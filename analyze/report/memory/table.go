@@ -57,7 +57,8 @@ var reconcileTotalColumns = []report.Column{
 	},
 	{
 		Key: "attributed_pct", Title: "attributed %", Unit: report.UnitPercent,
-		About: "share of nvml_process_bytes that is tracked memory, or context and modules (with --reconcile)",
+		About: "share of nvml_process_bytes that is tracked memory, context and modules, or estimated for objects " +
+			"(with --reconcile)",
 	},
 	{
 		Key: "not_attributed_bytes", Title: "not attributed", Unit: report.UnitBytes,

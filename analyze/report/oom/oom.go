@@ -7,6 +7,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/earlier"
 	"github.com/gpurec/gpurec/analyze/report/frames"
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
@@ -58,6 +59,7 @@ func NewReport(
 	}
 	frames.FillRowStacks(t, &table, opt)
 	r.Tables = []report.Table{table, cachedMemoryTable(t, contexts, opt.Top), holderTable(t, contexts, opt.Top)}
+	earlier.Append(r, t, &opt.Filter)
 	return r, nil
 }
 

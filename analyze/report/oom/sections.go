@@ -1,16 +1,20 @@
 package oom
 
 import (
+	"slices"
+
 	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/earlier"
 	"github.com/gpurec/gpurec/format"
 )
 
 // Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
-	{Title: "facts", Columns: factColumns},
+	{Title: "facts", Columns: slices.Concat(factColumns, earlier.FactColumns)},
 	{Title: "failures", Columns: failureColumns},
 	{Title: "cached", Columns: cachedMemoryColumns},
 	{Title: "holders", Columns: holderColumns},
+	{Title: "earlier", Columns: earlier.Columns},
 	{Title: "totals", Columns: totalColumns},
 }
 

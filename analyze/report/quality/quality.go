@@ -31,7 +31,7 @@ func OfRecording(t *timeline.Timeline, counts *livemem.ReplayCounts) report.Qual
 		OpenCalls:             t.Scan.Open,
 		AbandonedCalls:        t.Scan.Abandoned,
 		UnknownAllocs:         counts.UnknownAllocs,
-		TruncatedTail:         t.Rec.Meta.Complete != format.CompleteYes,
+		TruncatedTail:         !t.Rec.Meta.HasEnd(),
 		DamagedSegments:       int64(len(t.Rec.Damaged)),
 		UnsymbolizedFramesPct: t.Stacks.UnsymbolizedPct(),
 		StacksChecked:         inferred.Checked,

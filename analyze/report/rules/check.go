@@ -7,7 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpurec/gpurec/analyze/model/collective"
 	"github.com/gpurec/gpurec/analyze/model/hosttime"
+	"github.com/gpurec/gpurec/analyze/model/kernelargs"
 	"github.com/gpurec/gpurec/analyze/model/sampling"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -20,12 +22,19 @@ import (
 // that is not listed works with any recording.
 var NeededEventClasses = map[string][]string{
 	"hang":                  {format.RecordLaunch, format.RecordSync},
+	"rank-missing":          {format.RecordCollective},
+	"collective-mismatch":   {format.RecordCollective},
+	"straggler":             {format.RecordCollective, format.RecordSync},
+	"small-collectives":     {format.RecordCollective},
+	"uneven-memory":         {format.RecordCollective, quality.ClassMemoryOrAllocator},
 	"out-of-memory":         {format.RecordMemory},
 	"oom-fragmentation":     {format.RecordMemory},
 	"invalid-free":          {format.RecordMemory},
+	"use-after-free":        {format.RecordMemory, format.RecordLaunch},
 	"failed-alloc-in-loop":  {format.RecordMemory},
 	"growing-site":          {quality.ClassMemoryOrAllocator},
 	"exit-leak":             {quality.ClassMemoryOrAllocator},
+	"object-leak":           {objectClasses},
 	"memory-near-limit":     {format.RecordMemory},
 	"alloc-in-loop":         {quality.ClassMemoryOrAllocator},
 	"gpu-idle":              {format.RecordLaunch, format.RecordCopy, format.RecordSync},
@@ -56,9 +65,11 @@ func SelectCheckable(t *timeline.Timeline, chosen []*Rule) []*Rule {
 	})
 }
 
-// isFor reports whether a recording has the GPU times and the rows of class host that the rule needs.
+// isFor reports whether a recording has the GPU times, and the rows of classes host, collective and arguments, that
+// the rule needs.
 func (r *Rule) isFor(t *timeline.Timeline) bool {
-	return (!r.needsGPUTimes || len(t.Facts.Channels) > 0) && (!r.needsHost || hosttime.HasRows(t))
+	return (!r.needsGPUTimes || len(t.Facts.Channels) > 0) && (!r.needsHost || hosttime.HasRows(t)) &&
+		(!r.needsRanks || collective.HasRows(t)) && (!r.needsArguments || kernelargs.HasRows(t))
 }
 
 // countUnchecked returns the number of chosen rules whose classes of events were not recorded.

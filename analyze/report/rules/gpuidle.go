@@ -23,8 +23,7 @@ const (
 var gpuIdleRule = Rule{
 	ID: "gpu-idle",
 	About: "a GPU was idle at least 20% of the time between the first and the last launch, according to GPU times, " +
-		"SM " +
-		"activity (GPM) or GPU utilization. " +
+		"graphics activity or SM activity (GPM), or GPU utilization. " +
 		"Without samples: gaps of 1 ms or more between launches, without a wait for the GPU, are at least 20% of " +
 		"that time",
 	Report: "gaps",
@@ -47,8 +46,8 @@ func checkGPUIdle(s *Survey) ([]Hit, error) {
 	}
 	var hits []Hit
 	for _, device := range s.listUsedGPUs() {
-		b, ok := s.workSeries.BusyOf(device)
-		if !ok || len(s.tracksByGPU[device]) == 0 || b.IdlePct < minIdleSharePct {
+		idlePct, _, ok := s.idlePctOf(device)
+		if !ok || len(s.tracksByGPU[device]) == 0 || idlePct < minIdleSharePct {
 			continue
 		}
 		samples := cmp.Or(
@@ -65,7 +64,7 @@ func checkGPUIdle(s *Survey) ([]Hit, error) {
 			SeverityNotice,
 			samples,
 			"idle %.1f%% of the time between first and last launch",
-			b.IdlePct,
+			idlePct,
 		)
 		for _, track := range s.sortedLaunchTracks(device) {
 			h.Evidence = append(h.Evidence, s.longestGapEvidence(track)...)
@@ -77,7 +76,7 @@ func checkGPUIdle(s *Survey) ([]Hit, error) {
 					device,
 				),
 				Count:   int64(len(samples.Values)),
-				Ns:      units.RoundInt(b.IdlePct / 100 * samples.CoveredNs()),
+				Ns:      units.RoundInt(idlePct / 100 * samples.CoveredNs()),
 				FirstNs: s.workSeries.Window.FromNs,
 				lastNs:  s.workSeries.Window.ToNs,
 				Detail:  "samples without a running kernel",
@@ -93,6 +92,18 @@ func checkGPUIdle(s *Survey) ([]Hit, error) {
 		hits = append(hits, h...)
 	}
 	return hits, nil
+}
+
+// idlePctOf bounds the share of the time in which no kernel ran on a GPU, by its samples. GPM's graphics activity
+// measures it. Otherwise the least is the share of samples without activity, and the most follows from the
+// average: half of the SMs can be busy half of the time, or always. ok is false without samples.
+func (s *Survey) idlePctOf(device int32) (leastPct, mostPct float64, ok bool) {
+	if active := s.workSeries.Devices[device][catalog.MetricGraphicsActive]; active != nil {
+		idlePct := max(0, 100-active.Mean())
+		return idlePct, idlePct, true
+	}
+	busy, ok := s.workSeries.BusyOf(device)
+	return busy.IdlePct, max(0, 100-busy.Pct), ok
 }
 
 // findIdleByGaps returns a hit for a launch track whose GPU was not sampled, if its gaps show that

@@ -3,7 +3,9 @@ package rules
 import (
 	"fmt"
 
+	"github.com/gpurec/gpurec/analyze/model/collective"
 	"github.com/gpurec/gpurec/analyze/model/idle"
+	"github.com/gpurec/gpurec/analyze/model/job"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/gaps"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -175,8 +177,42 @@ var exposedCommunicationRule = Rule{
 		"ranks " +
 		"that arrive late, because the others wait in the collective.",
 	check: func(s *Survey) ([]Hit, error) {
-		return s.findByGPUTimes(minExposedSharePct, "only collectives ran",
+		hits, err := s.findByGPUTimes(minExposedSharePct, "only collectives ran",
 			func(t *idle.Time) idle.Estimate { return t.Collectives },
 			func(r idle.Reason) bool { return r == idle.ReasonCollective })
+		if err != nil || len(hits) == 0 || !collective.HasRows(s.t) {
+			return hits, err
+		}
+		return hits, s.addExposedRanks(&hits[0])
 	},
+}
+
+// addExposedRanks adds evidence for each rank: the time in which its GPU ran only collectives. A rank with less of it
+// than the others arrives last.
+func (s *Survey) addExposedRanks(h *Hit) error {
+	all, err := s.findIdleTimes()
+	if err != nil {
+		return err
+	}
+	j, err := job.Of(s.t)
+	if err != nil {
+		return err
+	}
+	var list []Evidence
+	for i := range j.Members {
+		for _, d := range all.Devices {
+			if d.Pid == j.Members[i].Pid {
+				list = append(list, Evidence{
+					Where: rankName(
+						&j.Members[i],
+					),
+					Ns:     units.RoundInt(shareOf(d, d.Time.Collectives).probable / 100 * d.Time.SpanNs),
+					Detail: "only collectives ran for " + shareOf(d, d.Time.Collectives).text() + " of the time",
+				})
+			}
+		}
+	}
+	sortEvidence(list)
+	h.Evidence = append(h.Evidence, list[:min(len(list), maxRankEvidence)]...)
+	return nil
 }

@@ -55,8 +55,8 @@ func (s *Survey) findLateHosts() ([]lateHost, error) {
 		}
 		for device, tracks := range s.tracksByGPU {
 			isOfProcess := slices.ContainsFunc(tracks, func(d gaps.DeviceTrack) bool { return d.Pid == h.Track.Pid })
-			if b, ok := s.workSeries.BusyOf(device); ok && isOfProcess {
-				late.mostPct = min(late.mostPct, b.IdlePct)
+			if _, mostPct, ok := s.idlePctOf(device); ok && isOfProcess {
+				late.mostPct = min(late.mostPct, mostPct)
 			}
 		}
 		s.lateHosts = append(s.lateHosts, late)

@@ -27,7 +27,7 @@ import (
 // the list of this test.
 func TestEveryRuleDeclaresItsClasses(t *testing.T) {
 	// Rules that check calls of any class, or NVML samples.
-	free := []string{"xid", "broken-context", "unchecked-error", "gpu-health", "throttling"}
+	free := []string{"xid", "broken-context", "unchecked-error", "gpu-health", "throttling", "change"}
 	for _, r := range rules.AllRules() {
 		_, needs := rules.NeededEventClasses[r.ID]
 		if needs == slices.Contains(free, r.ID) {

@@ -21,8 +21,12 @@ type Rule struct {
 	check  func(*Survey) ([]Hit, error)
 	// needsGPUTimes reports that recordings without GPU times are not checked.
 	needsGPUTimes bool
+	// needsRanks reports that recordings without operations of several ranks are not checked.
+	needsRanks bool
 	// needsHost reports that recordings without rows of class host are not checked.
 	needsHost bool
+	// needsArguments reports that recordings without arguments of launches are not checked.
+	needsArguments bool
 }
 
 // Hit is a problem that a rule found, or several similar ones.
@@ -63,19 +67,27 @@ func AllRules() []*Rule {
 		&xidRule,
 		&brokenContextRule,
 		&HangRule,
+		&rankMissingRule,
+		&collectiveMismatchRule,
 		&OutOfMemoryRule,
 		&oomFragmentationRule,
 		&allocRetryRule,
 		&InvalidFreeRule,
+		&useAfterFreeRule,
 		&UncheckedErrorRule,
 		&growingSiteRule,
+		&objectLeakRule,
 		&exitLeakRule,
 		&memoryFullRule,
 		&gpuHealthRule,
 		&throttlingRule,
+		&changeRule,
 		&gpuIdleRule,
 		&exposedCopyRule,
 		&exposedCommunicationRule,
+		&stragglerRule,
+		&smallCollectivesRule,
+		&unevenMemoryRule,
 		&dataLoaderRule,
 		&gcPauseRule,
 		&gilRule,

@@ -42,10 +42,12 @@ func TestNoRuleFiresOnSteadyTraining(t *testing.T) {
 		t,
 		r,
 		map[string]float64{
-			"hits":          0,
-			"problems":      0,
-			"rules_checked": float64(len(rules.AllRules()) - 8), // they need GPU times or rows of class host
-			"growing_site":  0,
+			"hits":     0,
+			"problems": 0,
+			"rules_checked": float64(
+				len(rules.AllRules()) - 14,
+			), // they need GPU times, or rows of class host, collective or arguments
+			"growing_site": 0,
 		},
 	)
 	// No rule may fire if gpurec attached late, if NVML samples are missing, or if the calls that
@@ -253,6 +255,25 @@ func TestSeverityOfRules(t *testing.T) {
 
 // TestIdleWithoutSamples checks gpu-idle without NVML samples: gaps between launches count as idle
 // time unless the thread waits for the GPU in them.
+// TestIdleBetweenSamples checks a GPU that each sample finds busy for a part of its time only: the graphics
+// activity tells it, the share of samples without activity does not.
+func TestIdleBetweenSamples(t *testing.T) {
+	for _, c := range []struct {
+		activePct float64
+		hits      []string
+	}{{10, []string{"gpu-idle", "low-sm-activity"}}, {81, []string{"low-sm-activity"}}} {
+		tp := analyzetest.SteadyRecording(t)
+		tp.ChangeSamples(catalog.MetricSMActive, analyzetest.ConstantSamples(c.activePct/2))
+		for at := analyzetest.Second; at <= 60*analyzetest.Second; at += analyzetest.Second / 2 {
+			tp.AddNVMLSample(1, at, catalog.MetricGraphicsActive, c.activePct)
+		}
+		r := checked(t, tp, rules.Options{})
+		if got := analyzetest.ColumnTexts(t, r, "hits", "rule"); !slices.Equal(got, c.hits) {
+			t.Errorf("%v %% active: %v fire, want %v", c.activePct, got, c.hits)
+		}
+	}
+}
+
 func TestIdleWithoutSamples(t *testing.T) {
 	for name, waits := range map[string]bool{"the thread waits for the GPU": true, "the thread loads data": false} {
 		tp := analyzetest.NewTestRecording(t)

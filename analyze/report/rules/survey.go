@@ -7,11 +7,14 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/change"
 	"github.com/gpurec/gpurec/analyze/model/hostmem"
 	"github.com/gpurec/gpurec/analyze/model/idle"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/metric"
+	"github.com/gpurec/gpurec/analyze/model/objects"
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/rankstate"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -21,6 +24,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/hang"
 	"github.com/gpurec/gpurec/analyze/report/kernels"
 	"github.com/gpurec/gpurec/analyze/report/leaks"
+	objectreport "github.com/gpurec/gpurec/analyze/report/objects"
 	"github.com/gpurec/gpurec/analyze/report/oom"
 	"github.com/gpurec/gpurec/analyze/report/quality"
 	"github.com/gpurec/gpurec/analyze/report/waits"
@@ -54,6 +58,7 @@ type Survey struct {
 	// LeakFindings are the verdicts about the call sites of Leaks, the worst first.
 	LeakFindings []leaks.LeakFinding
 	allocLoops   *allocLoopScan
+	peaks        *peakScan // nil without operations of ranks
 	hostBlocks   *hostmem.HostBlocks
 	// Failures collects the allocations that failed for lack of memory.
 	Failures    *oom.FailureScan
@@ -69,15 +74,19 @@ type Survey struct {
 	copies          *copies.Scan
 	waits           *waits.Scan
 	gaps            *gaps.Scan
+	launchCounts    *change.Counts
 	gapsExplained   bool // explainLaunchGaps has run
 	kernels         *kernels.Scan
 	modules         *moduleLoadScan
+	objects         *objectreport.Scan // driver objects by call site
 	errors          *cudaerrors.Scan
 	invalidFrees    []cudaerrors.InvalidFree
 	hang            *hang.Scan
 	idle            *idle.Result // nil before findIdleTimes
 	lateHosts       []lateHost   // nil before findLateHosts
 	processVerdicts []hang.ProcessVerdict
+	ranks           *rankstate.State // nil before findRanks, and without several ranks
+	ranksRead       bool
 
 	series *metric.DeviceMetrics // NVML samples of the window, by GPU
 	// workSeries are the samples between the first and the last launch of the recorded processes.
@@ -91,6 +100,10 @@ type Survey struct {
 // *report.GroupError for an unknown opt.GroupBy.
 func NewSurvey(t *timeline.Timeline, opt *query.Options) (*Survey, error) {
 	leakScan, err := leaks.NewScan(t, opt)
+	if err != nil {
+		return nil, err
+	}
+	objectScan, err := newObjectScan(t, opt)
 	if err != nil {
 		return nil, err
 	}
@@ -116,13 +129,16 @@ func NewSurvey(t *timeline.Timeline, opt *query.Options) (*Survey, error) {
 		Window:        reader.Window,
 		Leaks:         leakScan,
 		allocLoops:    newAllocLoopScan(t, f),
+		peaks:         newPeakScan(t),
 		hostBlocks:    hostmem.NewHostBlocks(),
 		Failures:      &oom.FailureScan{T: t},
 		Calls:         calls.NewCallCounter(t, f),
 		waits:         waits.NewScan(reader, 1),
 		gaps:          gaps.NewScan(reader, gaps.DefaultMinGapNs, gaps.DefaultMaxGaps),
+		launchCounts:  change.NewCounts(reader.Window, changeParts),
 		kernels:       kernels.NewScan(t, f),
 		modules:       newModuleLoadScan(t, f),
+		objects:       objectScan,
 		errors:        cudaerrors.NewScan(t, f),
 		hang:          hang.NewScan(t, &hang.Options{Options: *opt, LongNs: hang.DefaultLongCallNs}),
 	}
@@ -163,6 +179,7 @@ func (s *Survey) readCalls(onDriverChange func(*livemem.Change), onAllocatorChan
 	if err != nil {
 		return err
 	}
+	s.objects.Finish()
 	s.gaps.SelectLongestGaps()
 	s.collectGPUSamples()
 	return runUntilError(s.findMemoryProblems, s.classifyInvalidFrees, s.classifyHangingProcesses)
@@ -187,6 +204,7 @@ func (s *Survey) replayMemory(
 	s.Program, err = s.t.ReplayProgram(func(p *timeline.ProgramMemory, c *livemem.Change) {
 		s.Leaks.OnDriverChange(p, c)
 		s.allocLoops.consumeChange(p, c)
+		s.peaks.consumeChange(p, c)
 		if s.Consumer != nil {
 			s.Consumer(p, c)
 		}
@@ -199,6 +217,7 @@ func (s *Survey) replayMemory(
 			onDriverChange(c)
 		}
 	}, func(a *caching.Allocator, c *caching.AllocatorChange) {
+		s.Leaks.OnAllocatorChange(a, c)
 		s.Failures.OnAllocatorChange(a, c)
 		if onAllocatorChange != nil {
 			onAllocatorChange(a, c)
@@ -207,9 +226,9 @@ func (s *Survey) replayMemory(
 	return err
 }
 
-// scanMemoryCalls reads the calls that allocate or free memory, in any order.
+// scanMemoryCalls reads the calls that allocate or free memory.
 func (s *Survey) scanMemoryCalls() error {
-	for _, sp := range s.t.Memory {
+	for _, sp := range objects.SpansInOrder(s.t.Memory) {
 		if err := s.scanRowGroup(sp).Err(); err != nil {
 			return s.t.WrapReadError(err)
 		}
@@ -234,6 +253,7 @@ func (s *Survey) scanRowGroup(sp timeline.Span) *format.Group {
 	g := s.cache.Wrap(sp.Group)
 	s.Calls.CountGroup(g)
 	s.errors.ReadRowGroup(g)
+	s.objects.AddGroup(sp, g)
 	if sp.FirstNs <= s.hang.EndNs {
 		s.hang.ReadRowGroup(
 			g,
@@ -247,6 +267,9 @@ func (s *Survey) scanRowGroup(sp timeline.Span) *format.Group {
 func (s *Survey) addTimeOrderedCall(c *calls.Call) error {
 	switch s.waits.Kinds[c.Kind] {
 	case format.KindLaunch:
+		if c.Flags&format.FlagCaptured == 0 {
+			s.launchCounts.Add(c.Pid, c.StartNs)
+		}
 		return s.gaps.AddLaunch(c)
 	case format.KindMemcpy:
 		return s.copies.AddCopy(c)

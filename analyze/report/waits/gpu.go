@@ -42,6 +42,7 @@ type waitQueue struct {
 
 // gpuWaits finds the works that waits waited for.
 type gpuWaits struct {
+	maxCalls int64 // query.Options.MaxTimedCalls
 	activity *activity.Activity
 	queues   map[waitQueue][]*gpuWait // in order of start
 	count    int
@@ -64,9 +65,9 @@ func (g *gpuWaits) add(c *calls.Call, name string) {
 	})
 }
 
-// read finds the works of all waits.
+// read finds the works of the waits. With more calls than maxCalls, it finds those of the first waits.
 func (g *gpuWaits) read(t *timeline.Timeline, sc *Scan) (err error) {
-	if g.activity, err = activity.Of(t, sc.Window); err != nil {
+	if g.activity, err = activity.OfPart(t, sc.Window, g.maxCalls); err != nil {
 		return err
 	}
 	return g.activity.EachWork(func(w *activity.Work) {

@@ -70,6 +70,9 @@ func (sc *Scan) addGPUFacts(r *report.Report) {
 		text = fmt.Sprintf("still busy for %s to %s of %s waited; the last work of %s of %s is known",
 			units.FormatDuration(sum.busy.LoNs), units.FormatDuration(sum.busy.HiNs), units.FormatDuration(waitNs),
 			units.FormatCount(sum.waits), units.CountWithNoun(waits, "wait"))
+		if ns := sc.gpu.activity.UntilNs; ns != 0 {
+			text = fmt.Sprintf("%s, from the first %s", text, units.FormatDuration(ns-sc.Window.FromNs))
+		}
 	}
 	r.Facts = append(r.Facts, report.NewFacts(gpuFactColumns, report.Values{"gpu_text": text})...)
 	r.Totals = append(r.Totals, report.NewFacts(gpuTotalColumns, report.Values{

@@ -23,7 +23,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	}
 	sc := NewScan(calls.NewCallReader(t, &opt.Filter, format.KindSync), cmp.Or(opt.Top, maxLongestWaits))
 	if len(t.Facts.Channels) > 0 {
-		sc.gpu = &gpuWaits{queues: make(map[waitQueue][]*gpuWait)}
+		sc.gpu = &gpuWaits{maxCalls: opt.MaxTimedCalls, queues: make(map[waitQueue][]*gpuWait)}
 	}
 	counts, err := calls.CountReplayWhile(t, func() error {
 		if err := sc.EachCall(sc.AddWait); err != nil || sc.gpu == nil {

@@ -1,0 +1,81 @@
+package hang
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/model/census"
+	"github.com/gpurec/gpurec/analyze/model/rankstate"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/units"
+)
+
+// censusColumn is the column of censusFacts.
+var censusColumn = report.Column{
+	Key: "census", Title: "census", Unit: report.UnitText,
+	About: "collectives that each rank launched, by NCCL's counters; only of communicators without a recorded call",
+}
+
+// censusTexts is the number of communicators that the fact census names.
+const censusTexts = 3
+
+// censusFacts compares the counters of NCCL, if the recordings have calls of no rank of a communicator.
+func censusFacts(s *rankstate.State) []report.Fact {
+	if len(s.Census) == 0 {
+		return nil
+	}
+	list := censusByDifference(s)
+	var parts []string
+	for _, c := range list[:min(len(list), censusTexts)] {
+		parts = append(parts, censusText(s, c))
+	}
+	if more := len(list) - censusTexts; more > 0 {
+		parts = append(parts, fmt.Sprintf("%d more communicators", more))
+	}
+	text := strings.Join(parts, "; ") + ". Counts are of launches, without Send, Recv and operations of CUDA graphs"
+	return []report.Fact{{Column: censusColumn, Value: text}}
+}
+
+// censusByDifference returns the communicators with different counts before those with equal ones.
+func censusByDifference(s *rankstate.State) (list []*rankstate.Census) {
+	for i := range s.Census {
+		list = append(list, &s.Census[i])
+	}
+	slices.SortStableFunc(list, func(a, b *rankstate.Census) int { return rankOfKind(a.Kind) - rankOfKind(b.Kind) })
+	return list
+}
+
+// rankOfKind orders the kinds of comparisons by how much they say.
+func rankOfKind(k census.Kind) int {
+	return slices.Index([]census.Kind{census.Different, census.Behind, census.Equal}, k)
+}
+
+// censusText compares the ranks of a communicator.
+func censusText(s *rankstate.State, c *rankstate.Census) string {
+	text := fmt.Sprintf("%s: %s, unchanged for %s", communicatorText(s, c.Communicator), c.Text(),
+		units.FormatDuration(max(0, s.EndNs-c.SinceNs)))
+	if missing := s.Communicators[c.Communicator].Size - len(c.Sides); missing > 0 {
+		text += fmt.Sprintf(", %s not recorded", units.CountWithNoun(int64(missing), "rank"))
+	}
+	return text
+}
+
+// explainByCensus sets the verdict of a job whose operations show no fault. It accuses no rank.
+func explainByCensus(s *rankstate.State, values report.Values) {
+	if len(s.Verdict.Faults) > 0 || len(s.Census) == 0 {
+		return
+	}
+	switch c := censusByDifference(s)[0]; c.Kind {
+	case census.Different:
+		values["hangs"] = "the ranks launched different operations: " + censusText(s, c)
+		values["fault"] = "cannot say which call is wrong: the recording began after it"
+		values["rank_confidence"] = confidenceText(
+			report.ConfidenceMedium,
+			[]string{"only counts of launches are known"},
+		)
+	case census.Equal:
+		values["hangs"] = "all ranks have launched the same number of each operation: no rank is behind. The last " +
+			"operations have ended, or do not end on the GPUs"
+	}
+}
