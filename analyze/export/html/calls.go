@@ -1,7 +1,10 @@
 package html
 
 import (
+	"cmp"
+
 	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/change"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
@@ -15,6 +18,7 @@ type callsOverTime struct {
 	counts  [len(activityLineNames)][numWindowBuckets]int64 // calls by index of activityLineNames and bucket
 	byStack map[int32]*stackCallTime                        // by stack id
 	kinds   map[string]int64                                // calls by kind
+	first   *change.Calls                                   // for pageBuilder.addChanges
 
 	stack  []int32 // column stack_id of the current row group
 	parent []int64 // column parent_start_ns of the current row group
@@ -53,6 +57,7 @@ func newCallsOverTime(t *timeline.Timeline, f *query.Filter) *callsOverTime {
 		CallCounter: calls.NewCallCounter(t, f),
 		byStack:     make(map[int32]*stackCallTime),
 		kinds:       make(map[string]int64),
+		first:       change.NewCalls(t, f),
 	}
 	u.parts = windowBuckets{u.Window}
 	return u
@@ -60,10 +65,12 @@ func newCallsOverTime(t *timeline.Timeline, f *query.Filter) *callsOverTime {
 
 // scanCalls reads all calls of the recording.
 func (u *callsOverTime) scanCalls() error {
+	var columns format.ColumnCache
 	for _, spans := range [][]timeline.Span{u.T.Memory, u.T.Calls} {
 		for _, s := range spans {
-			u.countRowGroup(s.Group)
-			if err := s.Group.Err(); err != nil {
+			g := columns.Wrap(s.Group)
+			u.countRowGroup(g)
+			if err := cmp.Or(g.Err(), u.first.AddGroup(g)); err != nil {
 				return u.T.WrapReadError(err)
 			}
 		}
@@ -83,10 +90,10 @@ func (u *callsOverTime) countRowGroup(g *format.Group) {
 	), g.Int64(
 		"dur_ns",
 		u.Dur,
-	), g.Int64(
+	), u.T.DriverParents(g.Int64(
 		"parent_start_ns",
 		u.parent,
-	)
+	))
 	u.Flags, u.stack = g.Int32("flags", u.Flags), g.Int32("stack_id", u.stack)
 	if g.Err() != nil {
 		return

@@ -15,6 +15,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
+	"github.com/gpurec/gpurec/analyze/report/changes"
 	"github.com/gpurec/gpurec/analyze/report/frames"
 	"github.com/gpurec/gpurec/analyze/units"
 )
@@ -341,14 +342,37 @@ func newGPUData(t *timeline.Timeline, f *query.Filter) (list []gpuData) {
 	return list
 }
 
+// addChanges adds the report changes, and keeps its marks for the charts. It uses the calls, the memory and the
+// steps that other reports have read.
+func (b *pageBuilder) addChanges() error {
+	shared := changes.Shared{
+		Calls:   b.calls.first,
+		Memory:  b.levels,
+		Program: b.program,
+		Steps:   []changes.ProcessSteps{},
+	}
+	for i := range b.steps {
+		shared.Steps = append(shared.Steps, changes.ProcessSteps{Pid: b.steps[i].Pid, Steps: b.steps[i].Steps})
+	}
+	r, marks, err := changes.RunForCharts(b.t, b.opt.Options, shared)
+	if err != nil {
+		return err
+	}
+	b.changes = marks
+	b.addReport("changes", r)
+	return nil
+}
+
 // maxChartMarks is the largest number of marks in the charts, and of notes in the page.
 const maxChartMarks = 400
 
-// newChartMarks returns the marks of a window: Xid errors, lost calls and failed allocations.
+// newChartMarks returns the marks of a window: Xid errors, lost calls, failed allocations, and changes of
+// values.
 func newChartMarks(
 	t *timeline.Timeline,
 	w query.Window,
 	failed *[numWindowBuckets]bucketFailures,
+	changed []changes.Mark,
 ) (list []chartMarkData) {
 	add := func(ns int64, format string, args ...any) {
 		if ns >= w.FromNs && ns <= w.ToNs {
@@ -363,6 +387,9 @@ func newChartMarks(
 		if f.count > 0 {
 			add(f.firstNs, "%s failed", units.CountWithNoun(f.count, "allocation"))
 		}
+	}
+	for _, c := range changed {
+		add(c.AtNs, "%s", c.Text)
 	}
 	for i := range t.Facts.Lost {
 		l := &t.Facts.Lost[i]

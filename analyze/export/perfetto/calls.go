@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/kernelargs"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -286,6 +287,9 @@ const maxCachedAnnotations = 1 << 16
 // addArguments adds the arguments and the result of a call as debug annotations. It caches the
 // encoded annotations of launches.
 func (p *traceBuilder) addArguments(c *traceCallColumns, i int, kind string) {
+	if kind == format.KindLaunch {
+		p.addKernelArguments(c, i)
+	}
 	if kind != format.KindLaunch || c.ptr[i] != 0 || c.bytes[i] != 0 || c.src[i] != 0 {
 		p.encodeArguments(c, i, kind)
 		return
@@ -314,6 +318,20 @@ func (p *traceBuilder) addArguments(c *traceCallColumns, i int, kind string) {
 	if len(p.launches) < maxCachedAnnotations {
 		p.launches[key] = slices.Clone(p.w.event[before:])
 	}
+}
+
+// addKernelArguments adds the recorded arguments of a kernel launch.
+func (p *traceBuilder) addKernelArguments(c *traceCallColumns, i int) {
+	message, ok := p.kernelArgs[kernelargs.LaunchKey{Pid: c.pid[i], Tid: c.tid[i], StartNs: c.start[i]}]
+	if !ok {
+		return
+	}
+	args, err := format.ParseKernelArgs(message)
+	if err != nil {
+		return // a damaged row
+	}
+	p.w.addTextAnnotation("arguments", kernelargs.FormatText(&args))
+	p.w.addTextAnnotation("arguments_layout", args.Layout)
 }
 
 // encodeArguments adds the debug annotations of a call to the current event.

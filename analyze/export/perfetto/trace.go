@@ -11,6 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/activity"
 	"github.com/gpurec/gpurec/analyze/model/facts"
 	"github.com/gpurec/gpurec/analyze/model/graph"
+	"github.com/gpurec/gpurec/analyze/model/kernelargs"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -126,6 +127,9 @@ func WriteTrace(t *timeline.Timeline, out io.Writer, opt Options) (*TraceStats, 
 	if p.graphs, err = graph.Read(t); err != nil {
 		return nil, err
 	}
+	if p.kernelArgs, err = kernelargs.Read(t, nil); err != nil {
+		return nil, err
+	}
 	if p.works, err = newGPUWorks(p); err != nil {
 		return nil, err
 	}
@@ -164,19 +168,20 @@ func WriteTrace(t *timeline.Timeline, out io.Writer, opt Options) (*TraceStats, 
 
 // traceBuilder merges calls, memory levels, samples and marks into a Perfetto trace.
 type traceBuilder struct {
-	t      *timeline.Timeline
-	w      *traceWriter
-	filter query.Filter
-	window query.Window
-	stats  TraceStats
-	seen   *query.SeenCallers
-	max    int64 // largest number of slices in a part: Options.MaxSlices
-	slices int64 // slices and instants of calls in this part
-	full   bool  // a call was left out, so all later calls are left out too
-	next   func() (io.Writer, error)
-	graphs graph.GraphContents
-	works  *gpuWorks
-	host   []hostSlice // slices of class host that are not written yet
+	kernelArgs kernelargs.Messages // recorded arguments of kernel launches
+	t          *timeline.Timeline
+	w          *traceWriter
+	filter     query.Filter
+	window     query.Window
+	stats      TraceStats
+	seen       *query.SeenCallers
+	max        int64 // largest number of slices in a part: Options.MaxSlices
+	slices     int64 // slices and instants of calls in this part
+	full       bool  // a call was left out, so all later calls are left out too
+	next       func() (io.Writer, error)
+	graphs     graph.GraphContents
+	works      *gpuWorks
+	host       []hostSlice // slices of class host that are not written yet
 	// hostErr is the error of beginning another part of the trace for a slice of class host.
 	hostErr error
 

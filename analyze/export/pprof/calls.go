@@ -261,10 +261,10 @@ func (p *callProfile) readColumns(g *format.Group) {
 	), g.Int64(
 		"stream",
 		p.Stream,
-	), g.Int64(
+	), p.T.DriverParents(g.Int64(
 		"parent_start_ns",
 		p.parent,
-	)
+	))
 	p.stack = g.Int32("stack_id", p.stack)
 	p.Kernel, p.copyKind = format.Strings{}, format.Strings{}
 	if p.kind.kind == format.KindLaunch || p.Filter.Kernel != nil {

@@ -154,6 +154,10 @@ func (n *snapshotScan) consumeChange(a *caching.Allocator, c *caching.AllocatorC
 		}
 	case caching.OpSegmentFreed, caching.OpSegmentUnmapped:
 		d.noteSegmentEnd(a, c)
+	case caching.OpStateRead:
+		if !d.hasState {
+			d.old = nil // the model knows all memory from now on
+		}
 	case caching.OpAllocatorEnd:
 		d.endAllocator(a)
 	}
