@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/stack"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/api"
@@ -131,6 +132,9 @@ func TestAPIEqualsAnOracle(t *testing.T) {
 						value != "" {
 						key = r.Name + "|" + value
 					}
+				}
+				if slices.Contains(stack.OperatorGroups, by) {
+					key += "|" + tl.Stacks.OperatorLabel(r.StackID, by)
 				}
 				o := want[key]
 				if o == nil {

@@ -213,6 +213,9 @@ func TestTablesWithProcessesHaveTheirRank(t *testing.T) {
 		}
 		bareReports, rankedReports := allReports(bare.Timeline()), allReports(ranked.Timeline())
 		for command := range bareReports {
+			if command == "ranks" { // its rows are ranks
+				continue
+			}
 			before, after := reportJSON(t, bareReports[command]), reportJSON(t, rankedReports[command])
 			delete(after, "identities")
 			if command == "summary" {

@@ -8,6 +8,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/allocator"
 	"github.com/gpurec/gpurec/analyze/report/api"
+	"github.com/gpurec/gpurec/analyze/report/changes"
 	"github.com/gpurec/gpurec/analyze/report/copies"
 	"github.com/gpurec/gpurec/analyze/report/cpu"
 	"github.com/gpurec/gpurec/analyze/report/cudaerrors"
@@ -18,7 +19,10 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/kernels"
 	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/analyze/report/memory"
+	"github.com/gpurec/gpurec/analyze/report/objects"
 	"github.com/gpurec/gpurec/analyze/report/oom"
+	"github.com/gpurec/gpurec/analyze/report/pointers"
+	"github.com/gpurec/gpurec/analyze/report/ranks"
 	"github.com/gpurec/gpurec/analyze/report/rules"
 	"github.com/gpurec/gpurec/analyze/report/stacks"
 	"github.com/gpurec/gpurec/analyze/report/steps"
@@ -45,6 +49,7 @@ var Reports = []Report{
 	{"rules", rules.Sections, report.HTMLSection{}, nil, rules.Run},
 	{"leaks", leaks.Sections, leaks.HTMLSection, leaks.NeededCallClasses, leaks.Run},
 	{"memory", memory.Sections, memory.HTMLSection, memory.NeededCallClasses, memory.Run},
+	{"objects", objects.Sections, objects.HTMLSection, nil, objects.Run},
 	{"allocator", allocator.Sections, allocator.HTMLSection, nil, allocator.Run},
 	{"frag", frag.Sections, frag.HTMLSection, nil, frag.Run},
 	{"oom", oom.Sections, oom.HTMLSection, oom.NeededCallClasses, oom.Run},
@@ -55,11 +60,14 @@ var Reports = []Report{
 	{"copies", copies.Sections, copies.HTMLSection, copies.NeededCallClasses, copies.Run},
 	{"sync", waits.Sections, waits.HTMLSection, waits.NeededCallClasses, waits.Run},
 	{"gaps", gaps.Sections, gaps.HTMLSection, gaps.NeededCallClasses, gaps.Run},
+	{"changes", changes.Sections, changes.HTMLSection, nil, changes.Run},
 	{"steps", steps.Sections, steps.HTMLSection, steps.NeededCallClasses, steps.Run},
 	{"cpu", cpu.Sections, cpu.HTMLSection, nil, cpu.Run},
 	{"gpu", gpu.Sections, gpu.HTMLSection, nil, gpu.Run},
 	{"hang", hang.Sections, hang.HTMLSection, hang.NeededCallClasses, hang.Run},
+	{"ranks", ranks.Sections, report.HTMLSection{}, nil, ranks.Run},
 	{"xid", xid.Sections, xid.HTMLSection, nil, xid.Run},
+	{"pointers", pointers.Sections, pointers.HTMLSection, pointers.NeededCallClasses, pointers.Run},
 	{"errors", cudaerrors.Sections, cudaerrors.HTMLSection, nil, cudaerrors.Run},
 	{"stacks", stacks.Sections, report.HTMLSection{}, nil, stacks.Run},
 }
