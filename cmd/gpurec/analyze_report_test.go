@@ -52,7 +52,8 @@ func TestReportOfRealRecordings(t *testing.T) {
 			append(
 				[]string{"record", "--max-overhead", "off", "--stacks", "fp", "-o", recording, "--"},
 				programs[name]...)...)
-		cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+sim+":"+torch, "SIMCUDA_KERNEL_US=500")
+		cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+sim+":"+torch, "SIMCUDA_KERNEL_US=500",
+			"SIMCUDA_STATE="+filepath.Join(t.TempDir(), "state"))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("record: %v\n%s", err, out)
 		}

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/analyzetest/viewers"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/spf13/pflag"
@@ -32,6 +33,7 @@ import (
 //	                   may differ, and lines may be left out.
 //	```sh              every line is a command of gpurec that needs no process, such as analyze. It is
 //	                   run up to the first pipe and must succeed.
+//	``` … duckdb       the commands need DuckDB: without it, the document is skipped.
 //	```sh skip=REASON  nothing is run: the commands need a CUDA process, for example. The commands of
 //	                   gpurec are parsed. The test expects skippedBlocks of these blocks.
 //
@@ -39,7 +41,7 @@ import (
 // writes the outputs of today into the documents.
 
 // skippedBlocks is the number of blocks with skip=REASON: change it with the documents.
-const skippedBlocks = 29
+const skippedBlocks = 45
 
 // docsRoot is the root of the repository, seen from this test.
 const docsRoot = "../.."
@@ -371,6 +373,12 @@ func docsFolder(t *testing.T) string {
 	host := analyzetest.HostRecording(t)
 	host.Path = filepath.Join(dir, "host.parquet")
 	host.WriteAndOpen()
+	pointers := analyzetest.UseAfterFreeRecording(t)
+	pointers.Path = filepath.Join(dir, "pointers.parquet")
+	pointers.WriteAndOpen()
+	server := analyzetest.ObjectRecording(t)
+	server.Path = filepath.Join(dir, "objects.parquet")
+	server.WriteAndOpen()
 	for _, program := range []string{"leak", "storm"} {
 		must(t, os.Symlink(filepath.Join(simcudaDir(), program), filepath.Join(dir, program)))
 	}
@@ -412,6 +420,9 @@ func TestDocsOutputs(t *testing.T) {
 
 func runDocument(t *testing.T, d document, canRecord error) {
 	dir := docsFolder(t)
+	if slices.ContainsFunc(d.blocks, func(b docBlock) bool { return b.has("duckdb") }) {
+		must(t, os.Symlink(viewers.DuckDBFolder(t), filepath.Join(dir, "bin")))
+	}
 	for i := len(d.blocks) - 1; i >= 0; i-- { // from the end: updates move only lines that are done
 		b := d.blocks[i]
 		switch {
@@ -462,7 +473,7 @@ func runInDocsFolder(t *testing.T, dir string, cmd *exec.Cmd) (out string, code 
 	}
 	cmd.Stderr = &both
 	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+simcudaDir(), "SIMCUDA_STATE="+filepath.Join(dir, "state"),
-		"LC_ALL=C.UTF-8", "TZ=UTC", "HOME="+dir)
+		"LC_ALL=C.UTF-8", "TZ=UTC", "HOME="+dir, "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"))
 	if err := cmd.Run(); err != nil {
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) {

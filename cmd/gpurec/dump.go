@@ -16,8 +16,8 @@ func newDumpCommand() *cobra.Command {
 grep and diff. FILE may be the folder of an unfinished recording.
 
 A line begins with the kind of the row, followed by all columns that are not 0 or empty.
-Rows come in row groups of one class: fact, stack, sample, memory, call, allocator or
-progress. In the class progress, rows come channel by channel. format/FORMAT.md in the
+Rows come in row groups of one class: fact, stack, sample, memory, call, allocator,
+progress, host, collective or arguments. In the class progress, rows come channel by channel. format/FORMAT.md in the
 source code describes every kind and column.`,
 		Example: `  gpurec dump run.parquet | less
   gpurec dump run.parquet | grep '^alloc .*result=2'

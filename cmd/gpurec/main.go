@@ -45,12 +45,18 @@ reports about that file.`,
 	}
 	root.AddCommand(
 		newRecordCommand(),
+		newAgentCommand(),
+		newTriggerCommand(),
+		newShipCommand(),
 		newPsCommand(),
+		newTopCommand(),
 		newStacksCommand(),
 		analyze.New(),
 		newRecoverCommand(),
+		newSealCommand(),
 		newDumpCommand(),
 		newCheckCommand(),
+		newMCPCommand(),
 	)
 	return root
 }

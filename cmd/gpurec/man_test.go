@@ -58,7 +58,7 @@ func writeManPages(t *testing.T, dir string, cmd *cobra.Command) {
 		}
 	}
 	for _, flag := range []string{"force", "pid", "fail-on", "top"} {
-		if cmd.Flags().Lookup(flag) != nil && !strings.Contains(text, "--"+flag) {
+		if f := cmd.Flags().Lookup(flag); f != nil && !f.Hidden && !strings.Contains(text, "--"+flag) {
 			t.Errorf("%s.1 has no flag --%s", name, flag)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 
@@ -65,8 +66,27 @@ GPU times: with --gpu-time, gpurec reads from outside when works of the GPU end.
 it reads at launches and 1,000 times a second. With full it uses one CPU per process.
 Where the driver does not show this, gpurec records without GPU times.
 
+Arguments: with --kernel-args, gpurec reads the arguments of kernel launches. It keeps those
+of the last 16 launches of each stream, or of N with --kernel-args=N. It writes them when
+work of the GPU fails, and at the end. --kernel-args=all writes those of every launch.
+"gpurec analyze pointers" finds arguments that point into freed memory.
+
 Host: with --host, gpurec records how long threads that use CUDA run, sleep and wait for a
 processor. It also records waits of 1 ms or more, and samples of stacks while the threads run.
+
+Triggers: with --ring and --trigger, gpurec keeps what happened around an event, and
+continues to record. Each capture is a recording of its own. The events are:
+  oom       memory could not be allocated, and a retry did not succeed
+  xid       the driver reported a severe error of a GPU
+  sticky    an error after which a CUDA context can do nothing
+  hang      a call has not returned for --hang-after; with the stacks of all threads
+  exit      a process was ended by SIGSEGV, SIGABRT, SIGBUS or SIGKILL
+  throttle  the hardware has reduced the clocks of a GPU for a minute
+  idle      a GPU with memory in use did nothing for 10 minutes
+  leak      memory of a process grew steadily, by 256 MiB and 10 % in 10 minutes
+  slow      steps of a process took 1.5 times as long as before, for 10 s
+  loss      gpurec lost more than 1 % of the calls of a minute (noted, not captured)
+  manual    gpurec received SIGUSR1
 
 Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 		Example: `  gpurec ps                                    # list the processes that use CUDA
@@ -77,6 +97,8 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
   sudo gpurec record -p 4242 --max-overhead off # record every kernel launch at any cost
   sudo gpurec record -p 4242 --record memory   # find leaks at the lowest overhead
   sudo gpurec record -p 4242 --ring 10m        # keep only the last 10 minutes
+  sudo gpurec record -p 4242 --ring 10m --trigger oom,hang,manual # keep what led to an event
+  sudo gpurec record -p 4242 --live            # show its numbers meanwhile
   sudo gpurec record --all -d 10s              # record every process that uses CUDA
   sudo gpurec record --comm python3 -d 10s     # record every process named python3`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -87,6 +109,11 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.allocatorSet = cmd.Flags().Changed("allocator")
+			if cmd.Flags().Changed("live") {
+				if err := f.checkLive(); err != nil {
+					return err
+				}
+			}
 			return f.recordProcesses(cmd.Context(), args)
 		},
 	}
@@ -98,6 +125,7 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 	flags.StringVar(&f.ring, "ring", "", "keep only the last `TIME` (10m) or SIZE (2GiB); discard older calls")
 	flags.StringVar(&f.maxSize, "max-size", "", "stop before the recording exceeds `SIZE` on disk; with --ring: "+
 		"discard more")
+	f.triggers.register(cmd)
 	flags.BoolVar(&f.opt.Force, "force", false, "replace FILE if it exists")
 	flags.BoolVar(&f.noChildren, "no-children", false, "do not record child processes")
 	flags.DurationVar(&f.opt.HoldMax, "hold-max", f.opt.HoldMax, "stop a thread of COMMAND for at most `TIME` until "+
@@ -122,6 +150,7 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 	)
 	flags.BoolVar(&f.opt.KeepReturns, "keep-returns", false, "record duration and result of every kernel launch, "+
 		"at any launch rate")
+	flags.BoolVar(&f.opt.ModuleClasses, "module-classes", false, "record the classes of PyTorch's modules in stacks")
 	flags.BoolVar(&f.opt.KeepGetters, "keep-getters", false, "record getters such as cuCtxGetCurrent at any call rate")
 	flags.StringVar(
 		&f.overhead,
@@ -133,10 +162,22 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 		"no samples")
 	flags.Var((*gpuTimeFlag)(&f.opt.GPUTime), "gpu-time", "record when works of the GPU end: off, auto, full (one CPU "+
 		"per process), or polls at a `RATE` such as 20kHz")
+	flags.Var((*kernelArgsFlag)(&f.opt.KernelArgs), "kernel-args", "record arguments of the last `N` launches of each "+
+		"stream, or of all")
+	flags.Lookup("kernel-args").NoOptDefVal = strconv.Itoa(defaultKernelArgs)
 	flags.Var((*hostFlag)(&f.opt.Host), "host", "record waits and CPU samples of threads that use CUDA, by `MODE`: "+
 		"auto, full or off")
 	flags.DurationVar(&f.opt.SegmentInterval, "segment-interval", f.opt.SegmentInterval, "write to disk every "+
 		"`TIME`; a crash loses at most this much")
+	flags.StringVar(
+		&f.liveMode,
+		"live",
+		"",
+		"show the numbers of the processes while recording, as gpurec top does: as "+
+			"a `FORM`, table or json",
+	)
+	flags.Lookup("live").NoOptDefVal = liveTable
+	flags.DurationVar(&f.every, "every", time.Second, "with --live: update every `TIME`, at most 1m")
 	flags.StringVar(&f.attach, "attach", string(privilege.AttachAuto), "attach `METHOD`: auto, uprobe_multi or perf")
 	flags.StringVar(&f.readyFile, "ready-file", "", "create `FILE` once all probes are attached")
 	flags.StringSliceVar(&f.opt.Only, "only", nil, "probe only these `FUNCTIONS`")
@@ -153,6 +194,7 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 		"attach":    {"auto", "uprobe_multi", "perf"},
 		"gpu-time":  progress.RateNames,
 		"host":      hostcontext.ModeNames,
+		"live":      {liveTable, liveJSON},
 	} {
 		// RegisterFlagCompletionFunc fails only for an unknown flag.
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
@@ -203,6 +245,10 @@ func (f *recordFlags) recordProcesses(ctx context.Context, args []string) error 
 	if err := f.openReadyFolder(); err != nil {
 		return err
 	}
+	if err := f.triggers.open(&f.opt); err != nil {
+		return err
+	}
+	defer f.triggers.close()
 	if len(args) > 0 {
 		// Fail before the command starts. For running processes, record.Start returns better
 		// errors.
@@ -235,31 +281,48 @@ func (f *recordFlags) recordProcesses(ctx context.Context, args []string) error 
 	return f.followSession(ctx, session)
 }
 
+// startDisplay shows the progress of the recording until the returned function is called. end ends the
+// recording.
+func (f *recordFlags) startDisplay(session *record.Session, end func()) (stop func()) {
+	if f.live != nil {
+		f.live.start(end)
+		return f.live.stop
+	}
+	return startStatusLine(session).stopUpdates
+}
+
 // followSession records until the session ends, prints the result and removes the probes. It
 // returns a *message.ExitStatus if a recorded command exits with a status other than 0.
 func (f *recordFlags) followSession(ctx context.Context, session *record.Session) error {
 	ctx, leave, stop := f.contextUntilInterrupted(ctx, session)
 	defer stop()
 	f.announceTargets(session)
-	status := startStatusLine(session)
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	endDisplay := f.startDisplay(session, end)
 	if f.opt.Command != nil {
 		f.opt.Command.Run()
 	}
-	end, err := session.Run(ctx)
-	status.stopUpdates()
+	stopTriggers := f.triggers.follow(session)
+	reason, err := session.Run(ctx)
+	stopTriggers()
+	endDisplay()
 	if err != nil {
 		message.Warningf("recording ended early: %v", err)
-	} else if end == record.EndSize {
+	} else if reason == record.EndSize {
 		message.Warningf(
 			"the recording ended: it reached its size limit of %s; the recorded processes keep running",
 			units.FormatBytes(f.opt.MaxBytes),
 		)
 		message.Hintf("set a larger --max-size, or keep only the last 10 minutes with --ring 10m")
-	} else if end == record.EndProcesses && f.opt.Command == nil {
-		message.Notef("%s", end)
+	} else if reason == record.EndProcesses && f.opt.Command == nil {
+		message.Notef("%s", reason)
 	}
 	result, ferr := session.Finish()
-	f.printResult(result)
+	if !f.discard {
+		f.printResult(result)
+	}
+	f.triggers.finish(session)
 	removeRemainingProbes(session, leave)
 	if ferr != nil {
 		return f.explainUnfinishedRecording(result, ferr)

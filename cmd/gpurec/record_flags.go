@@ -43,10 +43,17 @@ type recordFlags struct {
 	// allocatorSet is true if the command line has --allocator.
 	allocatorSet bool
 
+	triggers triggerFlags
+
 	noCache    bool
 	noHold     bool
 	noChildren bool
 	matching   []ps.Process // running processes that --all, --comm or --cgroup selects
+
+	liveMode string        // --live
+	every    time.Duration // --every
+	live     *liveDisplay  // nil without --live
+	discard  bool          // the recording is not kept, so its file is not named
 }
 
 var stackModes = []string{probe.StacksAuto, probe.StacksFull, probe.StacksFP, probe.StacksOff}
@@ -110,6 +117,43 @@ func (f *hostFlag) Set(value string) error {
 	return nil
 }
 
+// kernelArgsFlag parses the flag --kernel-args: a number of launches, all or off.
+type kernelArgsFlag int
+
+const (
+	defaultKernelArgs = 16
+	maxKernelArgs     = 1024
+)
+
+func (f *kernelArgsFlag) String() string {
+	switch *f {
+	case 0:
+		return "off"
+	case record.AllLaunches:
+		return "all"
+	}
+	return strconv.Itoa(int(*f))
+}
+
+func (f *kernelArgsFlag) Type() string { return "string" }
+
+func (f *kernelArgsFlag) Set(value string) error {
+	switch value {
+	case "all":
+		*f = record.AllLaunches
+		return nil
+	case "off":
+		*f = 0
+		return nil
+	}
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 1 || n > maxKernelArgs {
+		return fmt.Errorf("must be a number of launches from 1 to %d, all or off", maxKernelArgs)
+	}
+	*f = kernelArgsFlag(n)
+	return nil
+}
+
 // checkFlags converts the flags to record.Options. It returns a *message.UsageError for a wrong
 // flag. command is the command to record with its arguments.
 func (f *recordFlags) checkFlags(command []string) error {
@@ -166,6 +210,10 @@ func (f *recordFlags) checkFlags(command []string) error {
 				"compares GPU times with launches: add launch to --record",
 		)
 	}
+	if f.opt.KernelArgs != 0 && len(f.opt.Classes) > 0 && !slices.Contains(f.opt.Classes, format.RecordLaunch) {
+		return message.Usagef("gpurec record --kernel-args --record launch,memory …",
+			"--kernel-args needs launches: add launch to --record")
+	}
 	if short := process.TruncateComm(f.opt.Comm); short != f.opt.Comm {
 		message.Notef(
 			"process names have at most 15 characters: --comm %s matches processes named %s",
@@ -184,6 +232,9 @@ func (f *recordFlags) checkFlags(command []string) error {
 		f.opt.TableFolder = tableFolder()
 	}
 	f.opt.Warn = func(text string) { message.Warningf("%s", text) }
+	if f.live != nil {
+		f.opt.Warn, f.opt.Tap = f.live.warn, f.live.monitor.Add
+	}
 	f.opt.Owner = output.SudoOwner()
 	f.opt.Version, f.opt.CommandLine = buildVersion(), os.Args
 	return nil

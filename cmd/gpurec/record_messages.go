@@ -99,6 +99,9 @@ func (f *recordFlags) printResult(r record.Result) {
 		units.FormatBytes(c.RSSBytes),
 		perEvent,
 	)
+	if r.Host != nil && r.Host.Switches > 0 && seconds > 0 {
+		message.Notef("%s", describeSwitchCost(r.Host, seconds))
+	}
 	if r.Unfinished == "" {
 		next := "leaks"
 		switch {
@@ -191,4 +194,17 @@ func (f *recordFlags) explainUnfinishedRecording(r record.Result, err error) err
 		hint += " -o OTHER.parquet" // another file took the output's name during the recording
 	}
 	return message.WithHint(fmt.Errorf("%w; the unfinished recording is in %s", cause, r.Unfinished), hint)
+}
+
+// describeSwitchCost says what --host costs: a BPF program runs at each context switch of the machine, also for
+// programs that are not recorded.
+func describeSwitchCost(h *format.HostFact, seconds float64) string {
+	others := h.Switches - h.TargetSwitches
+	return fmt.Sprintf(
+		"cost of --host: %s context switches/s of other programs at %.0f ns (%.2f %% of a core), "+
+			"%s/s of recorded threads at %.0f ns (%.2f %%)",
+		units.FormatRate(float64(others)/seconds), h.SwitchNs, float64(others)*h.SwitchNs/seconds/1e7,
+		units.FormatRate(float64(h.TargetSwitches)/seconds), h.TargetSwitchNs,
+		float64(h.TargetSwitches)*h.TargetSwitchNs/seconds/1e7,
+	)
 }

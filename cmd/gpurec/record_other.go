@@ -22,6 +22,18 @@ func newRecordCommand() *cobra.Command {
 	return newLinuxOnlyCommand("record", "Record a process (Linux only)")
 }
 
+func newAgentCommand() *cobra.Command {
+	return newLinuxOnlyCommand("agent", "Record a node all the time (Linux only)")
+}
+
+func newTriggerCommand() *cobra.Command {
+	return newLinuxOnlyCommand("trigger", "Ask the running agent to keep what happened (Linux only)")
+}
+
+func newShipCommand() *cobra.Command {
+	return newLinuxOnlyCommand("ship", "Serve the numbers of the running agent to Prometheus (Linux only)")
+}
+
 func newPsCommand() *cobra.Command {
 	return newLinuxOnlyCommand("ps", "List the processes that use CUDA (Linux only)")
 }
@@ -32,4 +44,8 @@ func newCheckCommand() *cobra.Command {
 
 func newStacksCommand() *cobra.Command {
 	return newLinuxOnlyCommand("stacks", "Show the stacks of a running process (Linux only)")
+}
+
+func newTopCommand() *cobra.Command {
+	return newLinuxOnlyCommand("top", "Show what processes that use CUDA do now (Linux only)")
 }

@@ -48,10 +48,15 @@ wait are read by a BPF iterator. Threads that run are sampled by a CPU-clock eve
 stack is shown only if its thread did not run while it was read. Threads that moved in
 each try are shown as missed, with their state.
 
+Of processes that use NCCL, it shows the communicators: rank, size, and how many
+collectives of each function the rank has launched. With several ranks, it shows which
+rank is behind.
+
 Python frames need CPython 3.11 to 3.13. The exit status is 1 if there is no such
 process, and 0 if some stacks are missing.`,
 		Example: `  sudo gpurec stacks -p 4242
   sudo gpurec stacks -p 4242 --tree                           # with the children of the process
+  sudo gpurec stacks -p 4242,4243 --every 5s -n 2             # do the counts of NCCL change?
   sudo gpurec stacks -p 4242 --every 10ms -n 1000 --format folded >stacks.folded
   sudo gpurec stacks -p 4242 --format json | jq '.processes[].threads[].cuda_call'`,
 		Args: cobra.NoArgs,
@@ -118,6 +123,7 @@ func (f *stacksFlags) run(ctx context.Context) error {
 		return fmt.Errorf("drop capabilities: %w", err)
 	}
 	printer := newStacksPrinter(f.format, os.Stdout, f.looks != 1)
+	communicators := newCommunicatorReader(f.timeout)
 	next := time.Now()
 	for n := 0; f.looks == 0 || n < f.looks; n++ {
 		if n > 0 && !waitUntil(ctx, next) {
@@ -136,7 +142,11 @@ func (f *stacksFlags) run(ctx context.Context) error {
 			}
 			return f.explainLookError(err)
 		}
-		if err := printer.print(looks); err != nil {
+		var read []processCommunicators
+		if f.format != "folded" {
+			read = communicators.read(ctx, looks)
+		}
+		if err := printer.print(looks, read); err != nil {
 			return err
 		}
 	}

@@ -36,7 +36,7 @@ func newStacksPrinter(format string, out io.Writer, many bool) *stacksPrinter {
 }
 
 // print prints one look at some processes. The folded format is printed at the end.
-func (p *stacksPrinter) print(looks []*hoststack.Look) error {
+func (p *stacksPrinter) print(looks []*hoststack.Look, communicators []processCommunicators) error {
 	for _, look := range looks {
 		p.threads += int64(len(look.Threads))
 		p.missed += int64(look.Count(hoststack.StatusMissed))
@@ -52,9 +52,9 @@ func (p *stacksPrinter) print(looks []*hoststack.Look) error {
 	}
 	switch p.format {
 	case "text":
-		return printStacksText(p.out, looks)
+		return printStacksText(p.out, looks, communicators)
 	case "json":
-		return printStacksJSON(p.out, looks, p.many)
+		return printStacksJSON(p.out, looks, communicators, p.many)
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func stackFrameName(f *format.Frame) string {
 }
 
 // printStacksText prints looks for people. Threads with equal stacks and states share them.
-func printStacksText(out io.Writer, looks []*hoststack.Look) error {
+func printStacksText(out io.Writer, looks []*hoststack.Look, communicators []processCommunicators) error {
 	w := bufio.NewWriter(out)
 	groups := groupLooks(looks)
 	for _, line := range describeGroups(groups) {
@@ -135,6 +135,7 @@ func printStacksText(out io.Writer, looks []*hoststack.Look) error {
 			}
 		}
 	}
+	printCommunicators(w, communicators)
 	return w.Flush()
 }
 
@@ -239,6 +240,9 @@ type jsonLook struct {
 	Notes       []string     `json:"notes"`
 	Rank        *int         `json:"rank,omitempty"`
 	Threads     []jsonThread `json:"threads"`
+	// Communicators are those of NCCL. CommunicatorsMissing says why some or all are not known.
+	Communicators        []jsonCommunicator `json:"communicators,omitempty"`
+	CommunicatorsMissing string             `json:"communicators_missing,omitempty"`
 }
 
 type jsonThread struct {
@@ -273,13 +277,25 @@ type jsonFrame struct {
 }
 
 // printStacksJSON prints one object with the looks. With several looks, each object is one line.
-func printStacksJSON(out io.Writer, looks []*hoststack.Look, oneLine bool) error {
+func printStacksJSON(
+	out io.Writer, looks []*hoststack.Look, communicators []processCommunicators, oneLine bool,
+) error {
 	object := struct {
-		Processes []jsonLook  `json:"processes"`
-		Groups    []jsonGroup `json:"groups"`
-	}{[]jsonLook{}, newJSONGroups(groupLooks(looks))}
+		Processes     []jsonLook       `json:"processes"`
+		Groups        []jsonGroup      `json:"groups"`
+		Communicators []jsonComparison `json:"communicators"`
+	}{[]jsonLook{}, newJSONGroups(groupLooks(looks)), newJSONComparisons(communicators)}
 	for _, look := range looks {
-		object.Processes = append(object.Processes, newJSONLook(look))
+		j := newJSONLook(look)
+		for i := range communicators {
+			if p := &communicators[i]; p.pid == look.Pid {
+				j.CommunicatorsMissing = p.describeMissing()
+				if p.err == nil {
+					j.Communicators = newJSONCommunicators(p)
+				}
+			}
+		}
+		object.Processes = append(object.Processes, j)
 	}
 	enc := json.NewEncoder(out)
 	enc.SetEscapeHTML(false)

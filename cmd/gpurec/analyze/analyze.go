@@ -15,13 +15,15 @@ import (
 
 // New returns the command "gpurec analyze" with all its subcommands.
 func New() *cobra.Command {
-	f := &reportFlags{command: "summary"}
+	f := &reportFlags{command: "summary", byRank: true}
 	cmd := &cobra.Command{
-		Use:   "analyze [FILE]",
+		Use:   "analyze [FILE|FOLDER]...",
 		Short: "Print reports about a recording",
 		Long: `Print reports about a recording, on any machine, without a GPU and without root.
 Without a subcommand it prints a summary. FILE may be the folder of an unfinished
 recording. Without FILE, analyze reads the newest gpurec-*.parquet in the current folder.
+
+` + byRankHelp + `
 
 --rank, --job and --container select processes by the rank, job or container that
 torchrun, MPI, Slurm or Kubernetes set. The summary lists these values.
@@ -36,10 +38,10 @@ condition of --fail-on holds.`,
 		Example: `  gpurec analyze run.parquet
   gpurec analyze leaks run.parquet
   gpurec analyze leaks --fail-on 'growing>0' run.parquet`,
-		Args: cobra.MaximumNArgs(1),
+		Args: cobra.ArbitraryArgs,
 	}
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		if len(args) == 1 && !strings.ContainsAny(args[0], `./\`) {
+		if len(args) > 0 && !strings.ContainsAny(args[0], `./\`) {
 			if _, err := os.Stat(args[0]); err != nil {
 				return newUnknownReportError(cmd, args[0])
 			}
@@ -62,13 +64,14 @@ func init() { subcommandConstructors["summary"] = newSummaryCommand }
 // newSummaryCommand returns the subcommand summary. "gpurec analyze" without a subcommand does the
 // same.
 func newSummaryCommand() *cobra.Command {
-	f := &reportFlags{command: "summary"}
+	f := &reportFlags{command: "summary", byRank: true}
 	cmd := &cobra.Command{
-		Use:     "summary [FILE]",
-		Short:   "Summarize a recording: its contents and the most important findings",
-		Long:    `summary prints the same report as "gpurec analyze" without a subcommand.`,
+		Use:   "summary [FILE|FOLDER]...",
+		Short: "Summarize a recording: its contents and the most important findings",
+		Long: `summary prints the same report as "gpurec analyze" without a subcommand.
+
+` + byRankHelp,
 		Example: `  gpurec analyze summary --from 10s --to 20s run.parquet`,
-		Args:    cobra.MaximumNArgs(1),
 		RunE:    func(_ *cobra.Command, args []string) error { return f.runReport(args, summary.Run) },
 	}
 	f.addSummaryFlags(cmd.Flags())

@@ -177,7 +177,7 @@ func TestAnalyzeCommandLines(t *testing.T) {
 		"analyze memory --fail-on held_bytes>100MiB run.parquet":        {3, "", "held_bytes>100MiB"},
 		"analyze leeks":                                                 {2, "", "hint: gpurec analyze leaks"},
 		"analyze leaks nothing.parquet":                                 {1, "", "nothing.parquet does not exist"},
-		"analyze leaks a b":                                             {2, "", "accepts at most 1 arg"},
+		"analyze frag a b":                                              {2, "", "accepts at most 1 arg"},
 		"analyze pprof --type wall run.parquet":                         {2, "", "--type wall"},
 		"analyze pprof --type cpu run.parquet":                          {1, "", "gpurec record --host auto"},
 		"analyze pprof -o a.pb.gz run.parquet":                          {0, "", "1 samples -> a.pb.gz"},

@@ -40,6 +40,10 @@ type reportFlags struct {
 	only   timeline.ProcessFilter
 	render render.Options
 
+	// byRank is set if the report can compare the ranks of several recordings, wholeRecordings if it then reports on
+	// each recording and not on each rank.
+	byRank, wholeRecordings bool
+
 	failIf *report.Condition   // parsed --fail-on; nil without the flag
 	before comparisonFlagValue // set by diff
 }

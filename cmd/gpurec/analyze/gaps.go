@@ -14,10 +14,10 @@ import (
 func init() { subcommandConstructors["gaps"] = newGapsCommand }
 
 func newGapsCommand() *cobra.Command {
-	f := &reportFlags{command: "gaps"}
+	f := &reportFlags{command: "gaps", byRank: true}
 	var shortest time.Duration
 	cmd := &cobra.Command{
-		Use:   "gaps [FILE]",
+		Use:   "gaps [FILE|FOLDER]...",
 		Short: "Show gaps between kernel launches, the CPU activity in them, and GPU idle time",
 		Long: `With GPU times, gaps shows when each GPU ran nothing, and why. It lists the causes by
 line and the longest gaps. It shows the queue of the GPU over time, and phases that are
@@ -26,11 +26,12 @@ bound by the CPU or the GPU.
 Without GPU times, gaps shows the intervals in which a process launched no kernel, per process and per
 device: their number and length. For the longest gaps it shows the call that ended the
 gap, and the CUDA calls that the launching thread made during the gap. NVML samples show
-whether the GPU was idle.`,
+whether the GPU was idle.
+
+` + byRankHelp,
 		Example: `  gpurec analyze gaps run.parquet
   gpurec analyze gaps --min-gap 50ms --device 1 run.parquet
   gpurec analyze gaps --fail-on 'gap_pct>30' run.parquet`,
-		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if shortest <= 0 {
 				return message.Usagef(f.helpCommand(), "--min-gap %v: must be above 0", shortest)

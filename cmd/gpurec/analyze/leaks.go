@@ -11,9 +11,9 @@ import (
 func init() { subcommandConstructors["leaks"] = newLeaksCommand }
 
 func newLeaksCommand() *cobra.Command {
-	f := &reportFlags{command: "leaks"}
+	f := &reportFlags{command: "leaks", byRank: true}
 	cmd := &cobra.Command{
-		Use:   "leaks [FILE]",
+		Use:   "leaks [FILE|FOLDER]...",
 		Short: "Show the call sites whose GPU memory grows or is never freed",
 		Long: `leaks shows a verdict for every call site that allocated GPU or pinned host memory:
 
@@ -28,13 +28,14 @@ for LeakSanitizer. gpurec searches each pattern in the function, source file and
 of every stack frame. In a pattern, * matches any text, ^ the start and $ the end. Lines
 with # are comments.
 
-Keys of --group-by: ` + strings.Join(group.GroupNames(), ", ") + `.`,
+Keys of --group-by: ` + strings.Join(group.GroupNames(), ", ") + `.
+
+` + byRankHelp,
 		Example: `  gpurec analyze leaks run.parquet
   gpurec analyze leaks --suppressions known.supp --fail-on 'growing>0' run.parquet
   gpurec analyze leaks --group-by function --top 5
   gpurec analyze leaks --rank 3 run.parquet
   gpurec analyze leaks --format json run.parquet | jq '.leaks[0]'`,
-		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error { return f.runReport(args, leaks.Run) },
 	}
 	flags := cmd.Flags()

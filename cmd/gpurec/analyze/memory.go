@@ -12,22 +12,23 @@ import (
 func init() { subcommandConstructors["memory"] = newMemoryCommand }
 
 func newMemoryCommand() *cobra.Command {
-	f := &reportFlags{command: "memory"}
+	f := &reportFlags{command: "memory", byRank: true}
 	var at string
 	var reconcile bool
 	cmd := &cobra.Command{
-		Use:   "memory [FILE]",
+		Use:   "memory [FILE|FOLDER]...",
 		Short: "Show live memory at the peak or another time, by kind, library and call site",
 		Long: `memory shows live memory by kind and by the library that allocated it. It lists the call
 sites that held it at the peak, at the end or at another time.
 
 --reconcile compares live memory with the driver's count for each process. It splits that
 count into memory of recorded calls, recorded growth of contexts and modules, and
-unattributed memory.`,
+unattributed memory.
+
+` + byRankHelp,
 		Example: `  gpurec analyze memory run.parquet
   gpurec analyze memory --at 12s --top 5 run.parquet
   gpurec analyze memory --reconcile --at end run.parquet`,
-		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return f.runReport(args, func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 				m := memory.Options{Options: opt, Reconcile: reconcile}

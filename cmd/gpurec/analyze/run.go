@@ -55,20 +55,11 @@ func (f *reportFlags) readRecording(args []string, use func(path string, t *time
 		message.Notef("reading %s", newest)
 		path = newest
 	}
-	rec, err := format.Open(path)
+	rec, err := openRecordingFile(path)
 	if err != nil {
-		return message.ExplainOpen(path, err)
+		return err
 	}
 	defer rec.Close()
-	for _, d := range rec.Damaged {
-		message.Warningf("skipped a damaged segment: %v", d)
-	}
-	switch rec.Meta.Complete {
-	case format.CompleteRecovered:
-		message.Warningf("%s was interrupted and recovered: its last seconds may be missing", path)
-	case format.CompleteNo:
-		message.Warningf("%s is not finished: calls after its last segment are missing", path)
-	}
 	t, err := timeline.Open(rec)
 	if err != nil {
 		return message.ExplainOpen(path, err)
@@ -79,6 +70,24 @@ func (f *reportFlags) readRecording(args []string, use func(path string, t *time
 	t.RestrictProcesses(&f.opt.Filter, f.only)
 	f.source.addSourceLines(t)
 	return use(path, t)
+}
+
+// openRecordingFile opens a recording, and warns about missing parts of it.
+func openRecordingFile(path string) (*format.Recording, error) {
+	rec, err := format.Open(path)
+	if err != nil {
+		return nil, message.ExplainOpen(path, err)
+	}
+	for _, d := range rec.Damaged {
+		message.Warningf("skipped a damaged segment: %v", d)
+	}
+	switch rec.Meta.Complete {
+	case format.CompleteRecovered:
+		message.Warningf("%s was interrupted and recovered: its last seconds may be missing", path)
+	case format.CompleteNo:
+		message.Warningf("%s is not finished: calls after its last segment are missing", path)
+	}
+	return rec, nil
 }
 
 // findNewestRecording returns the path of the newest recording in dir by modification time. It
@@ -114,6 +123,16 @@ func (f *reportFlags) runReport(
 ) error {
 	if f.before.path != "" && !f.explain {
 		return f.compareRecordings(args, make)
+	}
+	if f.byRank && !f.explain {
+		paths, err := expandArguments(args)
+		if err != nil {
+			return err
+		}
+		if len(paths) > 1 {
+			return f.runByRank(paths, make)
+		}
+		args = paths
 	}
 	return f.openRecording(args, func(path string, t *timeline.Timeline) error {
 		r, err := make(t, f.opt)

@@ -8,17 +8,18 @@ import (
 func init() { subcommandConstructors["xid"] = newXidCommand }
 
 func newXidCommand() *cobra.Command {
-	f := &reportFlags{command: "xid"}
+	f := &reportFlags{command: "xid", byRank: true, wholeRecordings: true}
 	cmd := &cobra.Command{
-		Use:   "xid [FILE]",
+		Use:   "xid [FILE|FOLDER]...",
 		Short: "Explain the Xid errors of the GPU driver, and show the launches before them",
 		Long: `xid shows the Xid errors of GPUs and the SXid errors of NVSwitches. For each error it
 shows the meaning, possible causes and advice. It also shows the affected process, the
-CUDA error that the process got, and its last kernel launches.`,
+CUDA error that the process got, and its last kernel launches.
+
+` + byRankHelp,
 		Example: `  gpurec analyze xid run.parquet
   gpurec analyze xid --format json run.parquet | jq '.xids[].action'
   gpurec analyze xid --fail-on 'hardware_xids>0' run.parquet`,
-		Args: cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error { return f.runReport(args, xid.Run) },
 	}
 	flags := cmd.Flags()

@@ -1,0 +1,18 @@
+//go:build linux
+
+package main
+
+import (
+	"testing"
+
+	"github.com/gpurec/gpurec/format"
+)
+
+func TestDescribeSwitchCost(t *testing.T) {
+	fact := &format.HostFact{Switches: 2_760_000, TargetSwitches: 30_000, SwitchNs: 62, TargetSwitchNs: 420}
+	want := "cost of --host: 273,000 context switches/s of other programs at 62 ns (1.69 % of a core), " +
+		"3,000/s of recorded threads at 420 ns (0.13 %)"
+	if got := describeSwitchCost(fact, 10); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}

@@ -1,0 +1,204 @@
+//go:build linux
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/gpurec/gpurec/analyze/model/census"
+	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/record/communicator"
+)
+
+// countsNote says what the counts of communicators are.
+const countsNote = "Counts are of launches. NCCL does not count Send, Recv, AlltoAll, Gather, Scatter, and " +
+	"operations of " +
+	"CUDA graphs."
+
+// communicatorRow is a communicator of a process in text.
+type communicatorRow struct {
+	process *processCommunicators
+	index   int // in Communicators
+}
+
+func (r *communicatorRow) found() *communicator.Found { return &r.process.Communicators[r.index] }
+
+// printCommunicators prints the communicators of processes, and which ranks are behind.
+func printCommunicators(w io.Writer, list []processCommunicators) {
+	if len(list) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	if rows := sortedCommunicators(list); len(rows) > 0 {
+		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(table, "COMMUNICATOR\tRANK\tPROCESS\tLAUNCHED\tBY OPERATION\tUNCHANGED")
+		for i := range rows {
+			f := rows[i].found()
+			fmt.Fprintf(table, "%s\t%d of %d\t%d\t%s\t%s\n", communicatorID(f.Hash), f.Rank, f.Size,
+				rows[i].process.pid, launchedText(f), unchangedText(rows[i].process, rows[i].index))
+		}
+		_ = table.Flush() // errors of w remain until its own Flush
+		fmt.Fprintln(w, countsNote)
+	}
+	for _, c := range joinCommunicators(list) {
+		fmt.Fprintf(w, "%s: %s\n", communicatorID(c.hash), c.describe())
+	}
+	for i := range list {
+		if why := list[i].describeMissing(); why != "" {
+			fmt.Fprintf(w, "communicators of process %d: %s\n", list[i].pid, why)
+		}
+	}
+}
+
+// sortedCommunicators returns the communicators of all processes, ordered by communicator and rank.
+func sortedCommunicators(list []processCommunicators) (rows []communicatorRow) {
+	for i := range list {
+		if list[i].err != nil {
+			continue
+		}
+		for j := range list[i].Communicators {
+			rows = append(rows, communicatorRow{&list[i], j})
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b communicatorRow) int {
+		return cmp.Or(cmp.Compare(a.found().Hash, b.found().Hash), cmp.Compare(a.found().Rank, b.found().Rank))
+	})
+	return rows
+}
+
+// communicatorID returns the identity of a communicator as NCCL_DEBUG prints it: commId.
+func communicatorID(hash uint64) string { return "0x" + strconv.FormatUint(hash, 16) }
+
+// launchedText returns two cells: the number of collectives, and that of each operation.
+func launchedText(f *communicator.Found) string {
+	switch {
+	case f.Size == 1:
+		return "-\tnot counted: one rank"
+	case !f.HasCounts:
+		return "-\tnot counted by NCCL " + f.Layout.Version
+	}
+	return units.FormatCount(int64(f.Launched())) + "\t" + census.CountsText(f.CountsByFunction())
+}
+
+// unchangedText returns the time for which the counts of a communicator have not changed.
+func unchangedText(p *processCommunicators, i int) string {
+	switch f := &p.Communicators[i]; {
+	case !f.HasCounts || f.Size == 1:
+		return "-"
+	case f.IsMoving || !p.since[i].Before(p.takenAt):
+		return "changing"
+	}
+	return "for " + units.FormatDuration(p.takenAt.Sub(p.since[i]).Nanoseconds())
+}
+
+// describe compares the ranks of a communicator.
+func (c *communicatorSides) describe() string {
+	text := "not compared, because the counts change"
+	switch {
+	case c.isComparable:
+		comparison := census.Compare(c.sides)
+		text = fmt.Sprintf("%s, unchanged for %s", comparison.Text(), units.FormatDuration(c.unchanged.Nanoseconds()))
+	case c.hasDuplicate():
+		text = "not compared, because two processes have the same rank"
+	case c.unchanged > 0:
+		text = "not compared, because NCCL does not count"
+	}
+	if seen := len(c.sides); seen < int(c.size) && !c.hasDuplicate() {
+		text += fmt.Sprintf(" (%d of %d ranks)", seen, c.size)
+	}
+	return text
+}
+
+// hasDuplicate reports whether a rank is there twice.
+func (c *communicatorSides) hasDuplicate() bool {
+	seen := make(map[int]bool)
+	for i := range c.sides {
+		if seen[c.sides[i].Rank] {
+			return true
+		}
+		seen[c.sides[i].Rank] = true
+	}
+	return false
+}
+
+// describeMissing says which communicators of a process are not known, and why; "" if all are.
+func (p *processCommunicators) describeMissing() string {
+	switch {
+	case p.err != nil:
+		return p.err.Error()
+	case p.Unknown > 0:
+		return (&communicator.UnknownVersionError{Communicators: p.Unknown}).Error()
+	case p.Unready > 0:
+		return units.CountWithNoun(int64(p.Unready), "communicator") + " not initialized yet"
+	case p.IsPartial:
+		return fmt.Sprintf("only %d were read", len(p.Communicators))
+	}
+	return ""
+}
+
+// jsonCommunicator is a communicator of a process in JSON.
+type jsonCommunicator struct {
+	Communicator string `json:"communicator"` // commId of NCCL_DEBUG
+	Rank         int32  `json:"rank"`
+	Size         int32  `json:"size"`
+	Version      string `json:"version"`
+	// Launched and Counts are missing if NCCL does not count.
+	Launched    *uint64          `json:"launched,omitempty"`
+	Counts      map[string]int64 `json:"counts,omitempty"`
+	UnchangedNs int64            `json:"unchanged_ns"`
+	IsMoving    bool             `json:"moving"`
+}
+
+// jsonComparison compares the ranks of a communicator in JSON.
+type jsonComparison struct {
+	Communicator string `json:"communicator"`
+	Size         int32  `json:"size"`
+	Seen         int    `json:"seen"` // ranks among the processes
+	UnchangedNs  int64  `json:"unchanged_ns"`
+	Result       string `json:"result"` // equal, behind, different, or unknown
+	Ranks        []int  `json:"ranks"`  // that are behind, or are suspects
+	Text         string `json:"text"`
+}
+
+// comparisonResults are the results of jsonComparison.
+var comparisonResults = map[census.Kind]string{
+	census.Equal: "equal", census.Behind: "behind", census.Different: "different",
+}
+
+func newJSONCommunicators(p *processCommunicators) []jsonCommunicator {
+	list := []jsonCommunicator{}
+	for i := range p.Communicators {
+		f := &p.Communicators[i]
+		c := jsonCommunicator{
+			Communicator: communicatorID(f.Hash), Rank: f.Rank, Size: f.Size, Version: f.Layout.Version,
+			UnchangedNs: p.takenAt.Sub(p.since[i]).Nanoseconds(), IsMoving: f.IsMoving,
+		}
+		if f.HasCounts && f.Size > 1 {
+			launched := f.Launched()
+			c.Launched, c.Counts = &launched, f.CountsByFunction()
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+func newJSONComparisons(list []processCommunicators) []jsonComparison {
+	comparisons := []jsonComparison{}
+	for _, c := range joinCommunicators(list) {
+		j := jsonComparison{
+			Communicator: communicatorID(c.hash), Size: c.size, Seen: len(c.sides), Result: "unknown", Ranks: []int{},
+			UnchangedNs: c.unchanged.Nanoseconds(), Text: c.describe(),
+		}
+		if c.isComparable {
+			comparison := census.Compare(c.sides)
+			j.Result, j.Ranks = comparisonResults[comparison.Kind], append(j.Ranks, comparison.Ranks...)
+		}
+		comparisons = append(comparisons, j)
+	}
+	return comparisons
+}
