@@ -11,7 +11,7 @@ CXX ?= c++
 # The Go workspace replaces the unwinder module by a patched copy, see record/unwind/patches/README.md.
 export GOWORK := $(CURDIR)/$(BUILD)/go.work
 
-.PHONY: help workspace build simcuda simtorch demo test race verdicts first-call lab gpu-jobs host-jobs test-gpu man soak faults kernels kernels-arm64 generate page check bench fuzz clean
+.PHONY: help workspace build simcuda simtorch demo fleet test race verdicts first-call lab gpu-jobs host-jobs object-jobs pointer-jobs changes rank-jobs rank-scale test-gpu man soak faults agent-faults kernels kernels-arm64 generate page check bench fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -24,12 +24,16 @@ build: workspace ## build gpurec into build/bin
 
 simcuda: ## build the simulated CUDA driver and its programs into build/simcuda
 	@CC=$(CC) bash examples/simcuda/build.sh $(BUILD)/simcuda
+	@CC=$(CC) bash examples/simnccl/build.sh $(BUILD)/simcuda
 
 simtorch: simcuda ## build the simulated PyTorch allocator and its programs into build/simtorch
 	@CXX=$(CXX) bash examples/simtorch/build.sh $(BUILD)/simtorch
 
 demo: build simcuda ## record a leaking program and show the leak (needs root, no GPU)
 	@bash scripts/demo.sh
+
+fleet: workspace ## check metrics and alert rules with promtool (downloads Debian's package prometheus)
+	@bash scripts/fleet.sh
 
 test: workspace simtorch ## run all tests; tests that cannot run here print why they skip
 	$(GO) test ./...
@@ -53,6 +57,23 @@ gpu-jobs: workspace simtorch ## record SEEDS (20) programs of each kind with kno
 host-jobs: workspace simtorch ## record SEEDS (10) programs of each kind that wait on the host, LOAD=1 on busy processors (needs root)
 	GPUREC_SEEDS=$(or $(SEEDS),10) GPUREC_HOST_LOAD=$(LOAD) GPUREC_MUST_RUN=1 $(GO) test ./cmd/gpurec -count=1 -v -timeout 0 -run '^TestHost(Jobs|Hangs)$$'
 
+object-jobs: workspace simtorch ## record SEEDS (20) programs with known leaks of driver objects (needs root; 2 minutes)
+	GPUREC_SEEDS=$(or $(SEEDS),20) GPUREC_MUST_RUN=1 $(GO) test ./cmd/gpurec -count=1 -v -timeout 0 -run '^TestObjectJobs$$'
+
+pointer-jobs: workspace simcuda ## record SEEDS (100) programs, half of them with an error in the use of memory (needs root; 2 minutes)
+	GPUREC_SEEDS=$(or $(SEEDS),100) GPUREC_MUST_RUN=1 $(GO) test ./record -count=1 -v -timeout 0 -run '^TestPointerJobs$$'
+
+changes: workspace simtorch ## find SEEDS (200) faults in generated recordings, and RUNS (1) of 20 recorded programs (root)
+	GPUREC_SEEDS=400 $(GO) test ./analyze/changepoint -count=1 -v -run '^Test(Quiet|Steps|Levels|Drift)'
+	GPUREC_SEEDS=$(or $(SEEDS),200) $(GO) test ./analyze/report/changes -count=1 -timeout 0 -run '^Test(Faults|Quiet)'
+	GPUREC_SEEDS=$(or $(RUNS),1) GPUREC_MUST_RUN=1 $(GO) test ./record -count=1 -v -timeout 0 -run '^TestChangesAreFound$$'
+
+rank-jobs: workspace simtorch ## record SEEDS (200) jobs of several ranks with known faults (needs root; 20 minutes)
+	GPUREC_SEEDS=$(or $(SEEDS),200) GPUREC_MUST_RUN=1 $(GO) test ./cmd/gpurec -count=1 -v -timeout 0 -run '^TestRankJobs$$'
+
+rank-scale: workspace ## measure hang on RECORDINGS (64) of 100 MB and 1,024 small ones; DIR (build) needs 10 GB
+	GPUREC_RANK_SCALE=$(or $(RECORDINGS),64) GPUREC_RANK_SCALE_DIR=$(or $(DIR),$(CURDIR)/$(BUILD)) $(GO) test ./cmd/gpurec/analyze -count=1 -v -timeout 0 -run '^TestRankScale$$'
+
 test-gpu: build ## compare recordings with the known calls of programs on a real GPU
 	@bash scripts/test-gpu.sh
 
@@ -61,6 +82,10 @@ soak: build simcuda ## check that memory and disk use stay flat for MINUTES (60)
 
 faults: workspace simtorch ## inject faults: kills, 1,000 attaches, 500 children (needs root; 30 minutes)
 	@bash scripts/faults.sh
+
+agent-faults: workspace simtorch ## kill the agent 50 times, and run each trigger RUNS (20) times (needs root; 10 minutes)
+	GPUREC_FAULTS=100 GPUREC_MUST_RUN=1 $(GO) test ./cmd/gpurec -count=1 -v -timeout 0 -run '^TestFaultAgent'
+	GPUREC_TRIGGER_RUNS=$(or $(RUNS),20) GPUREC_MUST_RUN=1 $(GO) test ./record -count=1 -v -timeout 0 -run '^Test(Growth)?TriggersFireOnTheirFault$$'
 
 kernels: build simtorch ## test on Debian kernels in qemu, VERSIONS="6.1 6.12" (needs root; an hour without KVM)
 	@bash scripts/kernels.sh $(VERSIONS)

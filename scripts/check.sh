@@ -78,6 +78,8 @@ self_tests() {
 	pythons=(build/python/*/bin/python3)
 	"${pythons[0]}" scripts/compare_torch_stacks.py --self-test
 	python3 scripts/compare_torch_allocator.py --self-test >/dev/null
+	python3 scripts/compare_torch_operators.py --self-test >/dev/null
+	python3 scripts/compare_torch_modules.py --self-test >/dev/null
 	python3 scripts/compare_torch_snapshot.py --self-test >/dev/null
 }
 background self_tests
@@ -86,15 +88,20 @@ if [ "$(id -u)" = 0 ] || [ "${CI:-}" = true ]; then
 	export GPUREC_MUST_RUN=1
 fi
 
-# The tests of these packages need no kernel features, so they run under the race detector. The
-# tests of analyze run only here, but for those of the HTML page: they draw the same page many times, so
-# one runs here and all run in tests(). The slow single-goroutine tests of format and symbolize run in
-# tests(), too.
+# The tests of these packages need no kernel features. The race detector makes tests ten times slower, so it is for
+# those in which goroutines meet: the one of ./analyze runs all reports at a time. make race runs all tests under it.
+# The tests of the page run in tests(), and one of them here.
 pure_tests() {
 	step "tests under the race detector"
-	$go test -race -vet=off -timeout 40m $($go list ./analyze/... | grep -v /export/html) | grep -v 'no test files'
+	$go test -race -vet=off -timeout 40m -run '^TestReportsShareATimeline$' ./analyze
 	$go test -race -vet=off -timeout 40m -run '^TestHTMLIsDeterministic$' ./analyze/export/html
-	$go test -race -vet=off -timeout 40m -short ./format/... ./symbolize/...
+	$go test -race -vet=off -timeout 40m -run 'Concurrent|Cancel|Limits' ./analyze/mcp
+	$go test -race -vet=off -timeout 40m -short -skip 'Oracle' ./analyze/live ./analyze/model/calls ./analyze/model/job \
+		./analyze/model/timeline
+	$go test -race -vet=off -timeout 40m -short -skip 'ProgressRows|ColumnsEqualRows|RowsAreReadAsWritten' ./format/...
+
+	step "tests without the race detector"
+	$go test -vet=off -timeout 40m $($go list ./analyze/... ./agent/... | grep -v '/export/html$') | grep -v 'no test files'
 }
 background pure_tests
 

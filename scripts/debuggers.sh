@@ -1,10 +1,11 @@
 #!/bin/sh
-# Installs the debuggers with which tests trace recorded programs, gdb and strace, from the
-# distribution. Installed ones are kept. gpurec itself does not use them.
+# Installs the debuggers with which tests trace recorded programs, gdb and strace, and the terminal
+# in which they run gpurec top, tmux, from the distribution. Installed ones are kept. gpurec itself
+# does not use them.
 set -eu
 
 missing=
-for tool in gdb strace; do
+for tool in gdb strace tmux; do
 	command -v "$tool" >/dev/null || missing="$missing $tool"
 done
 [ -n "$missing" ] || exit 0

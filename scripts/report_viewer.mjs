@@ -36,8 +36,11 @@ async function open(width, { scripts = true, height = 900 } = {}) {
 
 // until waits up to 5 s for a condition in the page, and returns whether it became true.
 async function until(is, ...args) {
-	return page.waitForFunction(is, { timeout: 5000, polling: 20 }, ...args).then(() => true, () => false);
+	return page.waitForFunction(is, { timeout: 30_000, polling: 20 }, ...args).then(() => true, () => false);
 }
+
+// isStill tells if d3 moves no frame of a flame graph.
+const isStill = () => ![...document.querySelectorAll(".flame *")].some((e) => e.__transition);
 
 if (option("--shot")) {
 	seen = { problems: [] };
@@ -45,7 +48,7 @@ if (option("--shot")) {
 	const page = await open(Number(option("--width") ?? 1280), { height: Number(option("--height") ?? 900) });
 	if (rest.includes("--dark")) await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: "dark" }]);
 	if (option("--at")) await page.$eval(option("--at"), (e) => e.scrollIntoView());
-	await page.waitForFunction(() => ![...document.querySelectorAll(".flame *")].some((e) => e.__transition)); // wait for the transitions of d3
+	await page.waitForFunction(isStill);
 	// captureBeyondViewport: false keeps the width of the page. Without it, the charts are drawn again.
 	const fullPage = rest.includes("--full") ? { fullPage: true, captureBeyondViewport: false } : {};
 	await (option("--only") ? await page.$(option("--only")) : page).screenshot({ path: option("--shot"), ...fullPage });
@@ -163,6 +166,7 @@ async function flameIsThere() {
 async function flame() {
 	await flameIsThere();
 	if (!(await page.$("[data-chart=flame]"))) return;
+	check(await until(isStill), "the frames keep changing");
 	await page.evaluate(() => { window.frameNamed = (name) => [...document.querySelectorAll(".flame g.frame")].find((g) => g.__data__.data.name === name); });
 	const frames = await page.$$eval(".flame g.frame", (list) => list.map((g) => ({ name: g.__data__.data.name, depth: g.__data__.depth, width: g.querySelector("rect").getBoundingClientRect().width })));
 	const part = frames.filter((f) => f.depth > 0).sort((a, b) => a.width - b.width).find((f) => f.width > 4);

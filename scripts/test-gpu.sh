@@ -29,5 +29,6 @@ done
 if python3 -c 'import torch' 2>/dev/null; then
 	if GPUREC=$gpurec bash scripts/test-torch-allocator.sh; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
 fi
+if GPUREC=$gpurec bash scripts/test-gpu-pointers.sh; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
 echo "test-gpu: $passed passed, $failed failed"
 [ $failed = 0 ] && [ $passed -gt 0 ]

