@@ -4,6 +4,7 @@ package unwind
 
 import (
 	"encoding/binary"
+	"maps"
 	"slices"
 	"time"
 
@@ -51,9 +52,8 @@ func (u *Unwinder) Refresh(pid int) {
 	_ = u.pidEvents.Put(uint64(pid)<<32|uint64(pid), true) // if the map is full, the next mapping tries again
 }
 
-// tableTime is how long Sync waits for the unwind table of a file after the profiler has learned of
-// the file. The profiler adds tables asynchronously. Files without unwind information never get one.
-// On a busy machine, 300 ms were too short.
+// tableTime is how long Sync waits for unwind tables with a profiler that does not count the tables that
+// it has yet to store (see patches). Files without unwind information never get a table.
 const tableTime = time.Second
 
 // Sync waits until the profiler can unwind through all mappings of a process. The process must have
@@ -74,12 +74,14 @@ func (u *Unwinder) Sync(pid int, mappings []Mapping, timeout time.Duration, stop
 		files[first] = true
 		return true
 	}
+	var known time.Time // when the profiler knew all mappings
 	for end := time.Now().Add(timeout); ; {
 		now := time.Now()
 		if len(unknown) > 0 && (now.After(end) || isKnown(unknown[0])) {
 			unknown = slices.DeleteFunc(unknown, isKnown)
+			known = now
 		}
-		if len(unknown) == 0 && u.haveTables(files, now) || now.After(end) {
+		if len(unknown) == 0 && u.haveTables(files, now.Sub(known)) || now.After(end) {
 			return len(unknown)
 		}
 		select {
@@ -90,20 +92,17 @@ func (u *Unwinder) Sync(pid int, mappings []Mapping, timeout time.Duration, stop
 	}
 }
 
-// haveTables reports whether the profiler has the unwind tables of all files, and removes those that
-// it has. It does not wait longer than tableTime for a file.
-func (u *Unwinder) haveTables(files map[uint64]bool, now time.Time) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for file := range files {
-		since, isWaiting := u.waiting[file]
-		if isWaiting && now.Sub(since) > tableTime || u.hasTable(file) {
-			delete(files, file)
-		} else if !isWaiting {
-			u.waiting[file] = now
-		}
+// haveTables reports whether the profiler has the unwind tables of files whose mappings it has known for
+// a time, and removes those that it has. It stores tables asynchronously. When it has stored all, the
+// files without a table have no unwind information.
+func (u *Unwinder) haveTables(files map[uint64]bool, known time.Duration) bool {
+	// Read the number first: a table counts before its file has mappings.
+	allStored := known > tableTime
+	if t, ok := any(u.tracer).(interface{ PendingTables() int64 }); ok {
+		allStored = t.PendingTables() == 0
 	}
-	return len(files) == 0
+	maps.DeleteFunc(files, func(file uint64, _ bool) bool { return u.hasTable(file) })
+	return allStored || len(files) == 0
 }
 
 // hasTable reports whether the profiler has the unwind table of a file.

@@ -51,8 +51,6 @@ type Unwinder struct {
 
 	mu        sync.Mutex
 	processes map[int]bool // processes that Add added
-	// waiting holds the files without an unwind table, and since when the profiler has known them.
-	waiting map[uint64]time.Time
 }
 
 // Layout has the offsets in bytes that gpurec's BPF programs need: in the profiler's record of a
@@ -93,7 +91,7 @@ func Start(opt Options) (*Unwinder, error) {
 func start(opt Options, often intervals) (_ *Unwinder, err error) {
 	otellog.SetLogger(*slog.New(slog.NewTextHandler(io.Discard, nil)))
 	ctx, cancel := context.WithCancel(context.Background())
-	u := &Unwinder{opt: opt, cancel: cancel, processes: make(map[int]bool), waiting: make(map[uint64]time.Time)}
+	u := &Unwinder{opt: opt, cancel: cancel, processes: make(map[int]bool)}
 	defer func() {
 		if err != nil {
 			u.Close()
