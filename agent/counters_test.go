@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // addProcess adds a process that fills its rank and job.
@@ -16,6 +17,7 @@ func addProcess(c *counters, pid int32, exitNs int64) {
 }
 
 func TestCountersFollowMemory(t *testing.T) {
+	testclass.Unit(t)
 	c := newCounters()
 	c.add(format.ClassMemory, []format.Row{
 		{Kind: format.KindAlloc, Pid: 1, Ptr: 16, Bytes: 100, StartNs: 10, DurNs: 5, MemoryKind: "device"},
@@ -40,6 +42,7 @@ func TestCountersFollowMemory(t *testing.T) {
 }
 
 func TestCountersStayBounded(t *testing.T) {
+	testclass.Unit(t)
 	c := newCounters()
 	const processes = 3000
 	for pid := int32(1); pid <= processes; pid++ {
@@ -73,6 +76,7 @@ func TestCountersStayBounded(t *testing.T) {
 }
 
 func TestLateRowsBelongToTheEndedProcess(t *testing.T) {
+	testclass.Unit(t)
 	c := newCounters()
 	launch := func(startNs int64) {
 		c.add(format.ClassCall, []format.Row{{Kind: format.KindLaunch, Pid: 1, Function: 1, StartNs: startNs}})

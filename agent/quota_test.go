@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // capture returns a sealed capture of a kind, some hours after the begin.
@@ -20,6 +21,7 @@ func capture(hour int, kind string, bytes int64) format.Capture {
 }
 
 func TestChooseExpired(t *testing.T) {
+	testclass.Unit(t)
 	now := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
 	pending := format.Capture{ID: "20260101T000000Z-oom-x2", State: format.PendingSuffix, Bytes: 30}
 	other := format.Capture{ID: "notes", State: format.CaptureSuffix, Bytes: 1}
@@ -85,6 +87,7 @@ func TestChooseExpired(t *testing.T) {
 // TestChooseExpiredInRandomFolders checks the rules for random captures: the limits hold if enough is true, the newest
 // of each kind stays, and no kept capture that may go is older than one that goes.
 func TestChooseExpiredInRandomFolders(t *testing.T) {
+	testclass.Unit(t)
 	random := rand.New(rand.NewPCG(1, 2))
 	now := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
 	for i := range 2000 {

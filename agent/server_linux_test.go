@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // serveStatus answers each request with an empty status.
@@ -18,6 +20,7 @@ func serveStatus(listener net.Listener) {
 }
 
 func TestClientReadsStatus(t *testing.T) {
+	testclass.Unit(t)
 	socket := filepath.Join(t.TempDir(), "s")
 	listener, err := listen(socket)
 	if err != nil {
@@ -34,6 +37,7 @@ func TestClientReadsStatus(t *testing.T) {
 }
 
 func TestServerRefusesBadRequests(t *testing.T) {
+	testclass.Unit(t)
 	s := &server{&Agent{}}
 	for body, want := range map[string]string{
 		`{"at":"yesterday"}`:     "read request",

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func openTestState(t *testing.T, path string) *state {
@@ -43,6 +44,7 @@ func writeRing(t *testing.T, s *state, calls int) string {
 }
 
 func TestTriggerReachesIntoTheRingOfAnEarlierAgent(t *testing.T) {
+	testclass.Unit(t)
 	path := t.TempDir()
 	s := openTestState(t, path)
 	ring := writeRing(t, s, 100)
@@ -83,6 +85,7 @@ func TestTriggerReachesIntoTheRingOfAnEarlierAgent(t *testing.T) {
 }
 
 func TestSecondAgentIsRefused(t *testing.T) {
+	testclass.Unit(t)
 	path := t.TempDir()
 	openTestState(t, path)
 	socket := filepath.Join(t.TempDir(), "s")
@@ -99,9 +102,10 @@ func TestSecondAgentIsRefused(t *testing.T) {
 
 // TestFullDisk fills a small file system with captures. The oldest go first, and none is torn.
 func TestFullDisk(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	path := t.TempDir()
 	if err := syscall.Mount("tmpfs", path, "tmpfs", 0, "size=8m"); err != nil {
-		t.Skipf("cannot mount a file system: %v", err)
+		testclass.Missing(t, "cannot mount a file system: "+err.Error())
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(path, syscall.MNT_DETACH) })
 	s := openTestState(t, path)

@@ -18,6 +18,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // The benchmark recording is that of a training job. Each step of 30 ms has 3,520 rows from 2,000
@@ -76,6 +77,7 @@ func benchTrainingFile(b testing.TB, n int, with string) string {
 
 // TestWriteBenchTraining writes the recording of benchTraining in its own process.
 func TestWriteBenchTraining(t *testing.T) {
+	testclass.Unit(t)
 	path := os.Getenv("GPUREC_BENCH_WRITE")
 	if path == "" {
 		// a small file checks that the writer works

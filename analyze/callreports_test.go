@@ -23,6 +23,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/kernels"
 	"github.com/gpurec/gpurec/analyze/report/waits"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // callReports returns the reports about calls, with their main groupings.
@@ -145,6 +146,7 @@ func callsTape(t testing.TB) *analyzetest.TestRecording {
 }
 
 func TestReportsOfCalls(t *testing.T) {
+	testclass.Unit(t)
 	tl := callsTape(t).Timeline()
 	for name, make := range callReports(tl) {
 		r, err := make(query.Options{Top: 8, MaxFrames: 12})
@@ -156,6 +158,7 @@ func TestReportsOfCalls(t *testing.T) {
 }
 
 func TestNumbersOfCallsByHand(t *testing.T) {
+	testclass.Unit(t)
 	tl := callsTape(t).Timeline()
 	for name, want := range map[string]map[string]float64{
 		// 16 steps have 2 copies, 4 launches, a graph launch and a synchronization. There are also
@@ -231,6 +234,7 @@ func TestNumbersOfCallsByHand(t *testing.T) {
 }
 
 func TestBusyInAGap(t *testing.T) {
+	testclass.Unit(t)
 	s := &metric.Series{
 		AtNs:   []int64{0, 500 * analyzetest.Ms, 1000 * analyzetest.Ms, 1500 * analyzetest.Ms, 2000 * analyzetest.Ms},
 		Values: []float64{90, 100, 0, 50, 100},
@@ -271,6 +275,7 @@ func TestBusyInAGap(t *testing.T) {
 }
 
 func TestBurstDetector(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		at            string
 		joined, began int64
@@ -301,6 +306,7 @@ func TestBurstDetector(t *testing.T) {
 }
 
 func TestHostMemoryOfCopies(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	tp.AddPinned(10*analyzetest.Ms, 0x1000, 0x1000)
 	tp.AddMemoryCall(format.KindAlloc, format.MemoryManaged, 10*analyzetest.Ms, 0x8000, 0x1000)
@@ -347,6 +353,7 @@ func TestHostMemoryOfCopies(t *testing.T) {
 }
 
 func TestCallReportsAreSafeRepeatableAndExplained(t *testing.T) {
+	testclass.Unit(t)
 	hostiles := analyzetest.HostileRecording(t)
 	analyzetest.SetStackAndSite(
 		hostiles.AddCall(format.KindSync, analyzetest.HostileName, 4*analyzetest.Second, 1),

@@ -19,6 +19,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/kernels"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // randomCalls returns a recording of random calls of all kinds by two processes with two threads
@@ -94,6 +95,7 @@ func near(got any, sorted []int64, q float64) bool {
 func hasReturn(r *format.Row) bool { return r.Flags&timeline.NoResultFlags == 0 }
 
 func TestAPIEqualsAnOracle(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(5) {
 		tp := randomCalls(t, seed)
 		tp.AddIdentity(
@@ -196,6 +198,7 @@ func TestAPIEqualsAnOracle(t *testing.T) {
 }
 
 func TestSketch(t *testing.T) {
+	testclass.Unit(t)
 	r := rand.New(rand.NewPCG(3, 3))
 	for name, draw := range map[string]func() int64{
 		"small":  func() int64 { return r.Int64N(200) },
@@ -236,6 +239,7 @@ func TestSketch(t *testing.T) {
 }
 
 func TestGapsEqualAnOracle(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(5) {
 		tp := randomCalls(t, seed)
 		report, err := gaps.RunWithOptions(tp.Timeline(), gaps.Options{MinGapNs: 8 * analyzetest.Ms})
@@ -316,6 +320,7 @@ func inCUDA(tp *analyzetest.TestRecording, tid int32, fromNs, toNs int64) (ns in
 }
 
 func TestSumsOfCallReportsEqualAnOracle(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(5) {
 		tp := randomCalls(t, seed)
 		tl := tp.Timeline()

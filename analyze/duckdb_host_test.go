@@ -6,10 +6,12 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/analyzetest/viewers"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestDuckDBReadsHost runs queries about class host: waits by reason, CPU time of threads, and the busiest line.
 func TestDuckDBReadsHost(t *testing.T) {
+	testclass.Browser(t)
 	tp := analyzetest.HostRecording(t)
 	tp.WriteAndOpen()
 	got := viewers.QueryDuckDB(

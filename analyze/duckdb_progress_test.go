@@ -10,6 +10,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/analyzetest/viewers"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // recordingWithProgress returns the path of a recording of a training with two channels, which
@@ -32,6 +33,7 @@ func recordingWithProgress(t *testing.T) string {
 }
 
 func TestDuckDBReadsProgress(t *testing.T) {
+	testclass.Browser(t)
 	path := recordingWithProgress(t)
 	got := viewers.QueryDuckDB(t, fmt.Sprintf(`
 with works as (
@@ -54,6 +56,7 @@ from works group by channel order by channel`, path),
 
 // Statistics of the column class let a reader skip row groups of other classes, and DuckDB does so.
 func TestDuckDBSkipsRowGroupsByClass(t *testing.T) {
+	testclass.Browser(t)
 	path := recordingWithProgress(t)
 	read := func(where string) string {
 		return fmt.Sprintf("explain (analyze, format json) select sum(start_ns), count(distinct name) "+

@@ -19,6 +19,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // sqlReport computes the table of a report in SQL. Rows are matched by the columns in keys; all
@@ -121,6 +122,7 @@ func (s *sqlReport) sql(path string) string {
 }
 
 func TestReportsEqualDuckDB(t *testing.T) {
+	testclass.Browser(t)
 	for seed := range uint64(3) {
 		tp := randomCalls(t, 100+seed)
 		tl := tp.Timeline()
@@ -232,6 +234,7 @@ func sameNumber(name string, got, want any) bool {
 // TestAllocatorEqualsDuckDB compares the live tensors by call site with a query in DuckDB, and the
 // totals with the allocator's last event.
 func TestAllocatorEqualsDuckDB(t *testing.T) {
+	testclass.Browser(t)
 	tp := analyzetest.NewTestRecording(t)
 	world := analyzetest.NewTorchAllocator(tp, rand.New(rand.NewPCG(9, 9)), 42, 0, analyzetest.TorchConf{})
 	for range 20_000 {
@@ -274,6 +277,7 @@ func TestAllocatorEqualsDuckDB(t *testing.T) {
 // TestLiveMemoryByPlaceEqualsDuckDB compares the live driver memory by call site with a query in
 // DuckDB.
 func TestLiveMemoryByPlaceEqualsDuckDB(t *testing.T) {
+	testclass.Browser(t)
 	tp := analyzetest.TrainingRecording(t)
 	leakReport, err := leaks.Run(tp.Timeline(), query.Options{})
 	if err != nil {

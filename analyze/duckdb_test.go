@@ -12,6 +12,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // liveBySQL selects the live memory: it orders the events of each pointer by effect and takes the
@@ -26,6 +27,7 @@ with events as (
 select cast(coalesce(sum(bytes), 0) as varchar) as live, cast(count(*) as varchar) as blocks from last where n = 1 and kind = 'alloc'`
 
 func TestDuckDBReadsTheRecording(t *testing.T) {
+	testclass.Browser(t)
 	tp := analyzetest.TrainingRecording(t)
 	analyzetest.AddRandomProgram(tp, rand.New(rand.NewPCG(5, 5)), 2000)
 	tl := tp.Timeline()
@@ -74,6 +76,7 @@ func TestDuckDBReadsTheRecording(t *testing.T) {
 }
 
 func TestDuckDBReadsSegments(t *testing.T) {
+	testclass.Browser(t)
 	tp := analyzetest.TrainingRecording(t)
 	w, err := format.Create(tp.Path, format.Options{})
 	if err != nil {

@@ -30,6 +30,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/stacks"
 	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // everyReport runs all reports on a recording. It returns the first error.
@@ -265,6 +266,7 @@ func FuzzExpressions(f *testing.F) {
 
 // TestRowsOfAnyValue checks that reports do not panic on valid files with arbitrary numbers.
 func TestRowsOfAnyValue(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		wild := func() int64 {

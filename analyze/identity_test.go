@@ -24,6 +24,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/processes"
 	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // cluster returns a recording of a training with four ranks in two pods of one job, and a process
@@ -62,6 +63,7 @@ func cluster(t testing.TB) *analyzetest.TestRecording {
 }
 
 func TestReportsByIdentity(t *testing.T) {
+	testclass.Unit(t)
 	tl := cluster(t).Timeline()
 	opt := query.Options{Top: 20, MaxFrames: 12}
 	for name, make := range map[string]func() (*report.Report, error){
@@ -104,6 +106,7 @@ func TestReportsByIdentity(t *testing.T) {
 }
 
 func TestRanksOfSeveralJobsHaveTheirJob(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.FourRanksRecording(t)
 	tp.AddIdentity(42, analyzetest.RankIdentity(0, 2, "a"), nil)
 	tp.AddIdentity(43, analyzetest.RankIdentity(0, 2, "b"), nil)
@@ -120,6 +123,7 @@ func TestRanksOfSeveralJobsHaveTheirJob(t *testing.T) {
 }
 
 func TestProcessesAreChosenByIdentity(t *testing.T) {
+	testclass.Unit(t)
 	tl := cluster(t).Timeline()
 	container := strings.Repeat("0123456789abcdef", 4)
 	for name, c := range map[string]struct {
@@ -164,6 +168,7 @@ func TestProcessesAreChosenByIdentity(t *testing.T) {
 }
 
 func TestRestrictReplacesTheEarlierRestriction(t *testing.T) {
+	testclass.Unit(t)
 	first, second := analyzetest.FourRanksRecording(t), analyzetest.FourRanksRecording(t)
 	first.AddIdentity(42, analyzetest.RankIdentity(1, 2, "a"), nil)
 	second.AddIdentity(45, analyzetest.RankIdentity(1, 2, "b"), nil)
@@ -196,6 +201,7 @@ func allReports(tl *timeline.Timeline) map[string]func(query.Options) (*report.R
 // TestTablesWithProcessesHaveTheirRank compares reports on recordings with and without ranks. Only
 // the column of the ranks may differ.
 func TestTablesWithProcessesHaveTheirRank(t *testing.T) {
+	testclass.Unit(t)
 	tables := make(map[string]bool)
 	for name, make := range recordings {
 		bare, ranked := make(t), make(t)
@@ -291,6 +297,7 @@ func withoutRanks(text string) string {
 }
 
 func TestRowsCanBeSortedByRank(t *testing.T) {
+	testclass.Unit(t)
 	r, err := hang.RunWithOptions(cluster(t).Timeline(), hang.Options{Options: query.Options{Sort: "rank"}})
 	if err != nil {
 		t.Fatal(err)
@@ -301,6 +308,7 @@ func TestRowsCanBeSortedByRank(t *testing.T) {
 }
 
 func TestIdentitiesOfDamagedRecordings(t *testing.T) {
+	testclass.Unit(t)
 	for _, message := range []string{
 		`{"exe":"/app/train","exit_ns":1790000059000000000,"identity":{"rank":"one"}}`,
 		`{"exe":"/app/train","exit_ns":1790000059000000000,"identity":[1,2]}`,
@@ -368,6 +376,7 @@ func TestIdentitiesOfDamagedRecordings(t *testing.T) {
 }
 
 func TestTheLastExecSetsTheIdentity(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	add := func(name, message string) {
 		tp.AddRow(
@@ -395,6 +404,7 @@ func TestTheLastExecSetsTheIdentity(t *testing.T) {
 }
 
 func TestPageAndTraceNameRanks(t *testing.T) {
+	testclass.Unit(t)
 	tl := cluster(t).Timeline()
 	var page bytes.Buffer
 	if _, err := html.WritePage(tl, &page, html.Options{}); err != nil {
@@ -422,6 +432,7 @@ func TestPageAndTraceNameRanks(t *testing.T) {
 }
 
 func TestProcessesAreListedWhereTheyDiffer(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		messages []string
 		want     int

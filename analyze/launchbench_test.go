@@ -14,6 +14,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/export/pprof"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // launchRecording returns the path of a recording of a million launches. They are launches of 300
@@ -106,6 +107,7 @@ func writeLaunches(b testing.TB, path string, launches int) {
 // TestTraceOfManyLaunchesIsSmall checks that a launch takes at most 120 bytes of a trace.
 // Perfetto's trace processor must find each launch with its flow and stack.
 func TestTraceOfManyLaunchesIsSmall(t *testing.T) {
+	testclass.Browser(t)
 	const launches = 100_000
 	path := filepath.Join(t.TempDir(), "launches.parquet")
 	writeLaunches(t, path, launches)

@@ -22,9 +22,11 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/gpurec/gpurec/analyze/report/xid"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestReportsOfACrash(t *testing.T) {
+	testclass.Unit(t)
 	tl := analyzetest.CrashingRecording(t).Timeline()
 	for command, make := range map[string]func(query.Options) (*report.Report, error){"xid": func(p0 query.Options) (*report.Report, error) { return xid.Run(tl, p0) }, "errors": func(p0 query.Options) (*report.Report, error) { return cudaerrors.Run(tl, p0) }} {
 		r, err := make(query.Options{Top: 20, MaxFrames: 12})
@@ -36,6 +38,7 @@ func TestReportsOfACrash(t *testing.T) {
 }
 
 func TestSuspectsMayStillHaveBeenRunning(t *testing.T) {
+	testclass.Unit(t)
 	fails := func(tp *analyzetest.TestRecording) {
 		tp.AddSync("cuCtxSynchronize", 10*analyzetest.Second, analyzetest.Ms, 0, 719)
 	}
@@ -119,6 +122,7 @@ func TestSuspectsMayStillHaveBeenRunning(t *testing.T) {
 }
 
 func TestSeveralFaultsHaveTheirOwnSuspects(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
 	tp.AddSync("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 700)
@@ -142,6 +146,7 @@ func TestSeveralFaultsHaveTheirOwnSuspects(t *testing.T) {
 }
 
 func TestErrorClasses(t *testing.T) {
+	testclass.Unit(t)
 	r, err := cudaerrors.Run(analyzetest.CrashingRecording(t).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -176,6 +181,7 @@ func TestErrorClasses(t *testing.T) {
 }
 
 func TestEveryResultHasAMeaning(t *testing.T) {
+	testclass.Unit(t)
 	for code, r := range catalog.CUDAResults {
 		if !strings.HasPrefix(r.Name, "CUDA_ERROR_") || r.Meaning == "" {
 			t.Errorf("%d: %+v", code, r)
@@ -196,6 +202,7 @@ func TestEveryResultHasAMeaning(t *testing.T) {
 }
 
 func TestXidCatalogue(t *testing.T) {
+	testclass.Unit(t)
 	codes := []int64{
 		13,
 		31,
@@ -270,6 +277,7 @@ func TestXidCatalogue(t *testing.T) {
 }
 
 func TestXidsPassTheFilter(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		filter query.Filter
 		want   string
@@ -310,6 +318,7 @@ func machineReports(tl *timeline.Timeline) map[string]func(query.Options) (*repo
 }
 
 func TestMachineReportsAreSafeAndFit(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.HostileRecording(t)
 	tp.AddRow(
 		format.Row{
@@ -407,6 +416,7 @@ func TestMachineReportsAreSafeAndFit(t *testing.T) {
 }
 
 func TestMachineReportsAreTheSameEveryTime(t *testing.T) {
+	testclass.Unit(t)
 	for _, tp := range []*analyzetest.TestRecording{
 		analyzetest.CrashingRecording(t),
 		analyzetest.TwoGPURecording(t),

@@ -18,6 +18,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // recordings are the recordings of several tests. Together they fill every table of every report.
@@ -38,6 +39,7 @@ var recordings = map[string]func(testing.TB) *analyzetest.TestRecording{
 }
 
 func TestEveryReportIsExplained(t *testing.T) {
+	testclass.Unit(t)
 	for name, tape := range recordings {
 		tl := tape(t).Timeline()
 		for _, of := range analyze.Reports {
@@ -89,6 +91,7 @@ func checkExplained(t *testing.T, of analyze.Report, r *report.Report) {
 // TestReportsShareATimeline runs all reports and exports concurrently on one Timeline. The race
 // detector checks that they share only data that none of them changes.
 func TestReportsShareATimeline(t *testing.T) {
+	testclass.Unit(t)
 	for name, tape := range recordings {
 		t.Run(name, func(t *testing.T) {
 			tp := tape(t)

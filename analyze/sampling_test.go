@@ -17,6 +17,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/kernels"
 	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // sampledTape returns a recording of a training of 60 s. It launches two kernels every 100 ms and
@@ -51,6 +52,7 @@ func sampledTape(t testing.TB) *analyzetest.TestRecording {
 }
 
 func TestSampledLaunchesAreEstimated(t *testing.T) {
+	testclass.Unit(t)
 	tl := sampledTape(t).Timeline()
 	for name, want := range map[string]map[string]float64{
 		// Launches are recorded for 6 + 5 s of 60 s. There are 20 launches and 10 synchronizations
@@ -105,6 +107,7 @@ func TestSampledLaunchesAreEstimated(t *testing.T) {
 // TestNothingIsEstimatedWhereNothingWasSampled checks that reports on complete recordings have no
 // estimates.
 func TestNothingIsEstimatedWhereNothingWasSampled(t *testing.T) {
+	testclass.Unit(t)
 	r, err := kernels.Run(callsTape(t).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -118,6 +121,7 @@ func TestNothingIsEstimatedWhereNothingWasSampled(t *testing.T) {
 }
 
 func TestWeightsOfLaunches(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		times  []analyzetest.SamplingGap
 		window analyzetest.SamplingGap
@@ -158,6 +162,7 @@ func TestWeightsOfLaunches(t *testing.T) {
 // A program runs faster while its launches are not recorded. The number of other calls shows by how
 // much.
 func TestEstimatesFollowOtherCalls(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	for ns := int64(0); ns < 60*analyzetest.Second; ns += 20 * analyzetest.Ms {
 		if inGap := ns >= 10*analyzetest.Second && ns < 19*analyzetest.Second; !inGap {
@@ -186,6 +191,7 @@ func TestEstimatesFollowOtherCalls(t *testing.T) {
 // TestSwitchesOfADamagedFile checks that impossible sampling notes cause no panic and no impossible
 // numbers.
 func TestSwitchesOfADamagedFile(t *testing.T) {
+	testclass.Unit(t)
 	tp := sampledTape(t)
 	tp.AddSamplingSwitch(-analyzetest.Epoch, format.SampledCalls, false)
 	tp.AddSamplingSwitch(math.MaxInt64-analyzetest.Epoch, format.SampledCalls, true)
@@ -217,6 +223,7 @@ func TestSwitchesOfADamagedFile(t *testing.T) {
 
 // A sampling gap is not an idle gap; a recorded time without launches is.
 func TestNoGapsWhereLaunchesWereNotRecorded(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	for _, ns := range []int64{0, 1, 2, 12, 13, 15, 16, 17} {
 		tp.AddLaunch(ns*analyzetest.Second, 10*analyzetest.Us, "gemm", 7, 1)
@@ -241,6 +248,7 @@ func TestNoGapsWhereLaunchesWereNotRecorded(t *testing.T) {
 }
 
 func TestHangWhereLaunchesWereNotRecorded(t *testing.T) {
+	testclass.Unit(t)
 	const launch, sync = format.KindLaunch, format.KindSync
 	for name, c := range map[string]struct {
 		tape func(*analyzetest.TestRecording)

@@ -12,9 +12,11 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/analyze/report/summary"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestReportsOfAllKindsOfMemory(t *testing.T) {
+	testclass.Unit(t)
 	tl := analyzetest.AllMemoryKindsRecording(t).Timeline()
 	for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(p0 query.Options) (*report.Report, error) { return leaks.Run(tl, p0) }, "summary": func(p0 query.Options) (*report.Report, error) { return summary.Run(tl, p0) }} {
 		r, err := make(query.Options{Top: 20, MaxFrames: 12})
@@ -50,6 +52,7 @@ func TestReportsOfAllKindsOfMemory(t *testing.T) {
 }
 
 func TestStacksOfOtherRowsNeedAllStacks(t *testing.T) {
+	testclass.Unit(t)
 	tl := analyzetest.TrainingRecording(t).Timeline()
 	show := func(opt query.Options) string {
 		r, err := leaks.Run(tl, opt)
@@ -77,6 +80,7 @@ func TestStacksOfOtherRowsNeedAllStacks(t *testing.T) {
 }
 
 func TestShortKernelNamesAreDifferent(t *testing.T) {
+	testclass.Unit(t)
 	stats := make(map[string]*calls.CallStats)
 	for _, name := range []string{
 		"k<A<long long, double>>",
@@ -103,6 +107,7 @@ func TestShortKernelNamesAreDifferent(t *testing.T) {
 }
 
 func TestCutTextsStayDifferent(t *testing.T) {
+	testclass.Unit(t)
 	for _, c := range []struct {
 		texts []string
 		want  string
@@ -130,6 +135,7 @@ func TestCutTextsStayDifferent(t *testing.T) {
 }
 
 func TestWrapped(t *testing.T) {
+	testclass.Unit(t)
 	for _, c := range []struct {
 		text  string
 		width int

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // exports returns the exported functions of driver 580.159.04.
@@ -56,6 +58,7 @@ func lines(t *testing.T, name string) []string {
 // TestEveryExportIsProbedOrHasAReason fails for an exported function that is neither in the call
 // table nor in testdata/unprobed.txt, or in both, and for a listed function that is not exported.
 func TestEveryExportIsProbedOrHasAReason(t *testing.T) {
+	testclass.Unit(t)
 	exported, probed := exports(t), make(map[string]bool)
 	for _, s := range ListProbeSymbols() {
 		if probed[s.Name] {

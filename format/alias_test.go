@@ -3,10 +3,13 @@ package format
 import (
 	"path/filepath"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // Rationed stacks are those of their aliases, wherever the alias is in the recording.
 func TestRationedStacksAreResolved(t *testing.T) {
+	testclass.Unit(t)
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	w, err := Create(path, Options{})
 	if err != nil {

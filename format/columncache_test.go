@@ -4,9 +4,12 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestCachedColumnsEqualColumns(t *testing.T) {
+	testclass.Unit(t)
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	w, err := Create(path, Options{})
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // blockDisk blocks the disk goroutine of a writer until resume is called.
@@ -17,6 +19,7 @@ func blockDisk(w *Writer) (resume func()) {
 
 // TestWriterDoesNotWaitForTheDisk writes and rotates while the disk goroutine is blocked.
 func TestWriterDoesNotWaitForTheDisk(t *testing.T) {
+	testclass.Unit(t)
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	w, err := Create(path, Options{})
 	if err != nil {
@@ -52,6 +55,7 @@ func TestWriterDoesNotWaitForTheDisk(t *testing.T) {
 }
 
 func TestPendingBytesAreBounded(t *testing.T) {
+	testclass.Unit(t)
 	w, err := Create(filepath.Join(t.TempDir(), "r.parquet"), Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -85,6 +89,7 @@ func TestPendingBytesAreBounded(t *testing.T) {
 // A disk error loses only the segments in the error, by rotation and class. All other segments
 // remain.
 func TestDiskErrorLosesOnlyItsSegments(t *testing.T) {
+	testclass.Unit(t)
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	w, err := Create(path, Options{Limits: Limits{Ring: true}})
 	if err != nil {
@@ -128,6 +133,7 @@ func TestDiskErrorLosesOnlyItsSegments(t *testing.T) {
 
 // Files of dropped rotations remain until metadata without their rows is on disk.
 func TestDroppedFilesStayUntilMetadataIsOnDisk(t *testing.T) {
+	testclass.Unit(t)
 	w := newRing(t, Limits{Ring: true, KeepNs: 3e9}, 10, 100)
 	if dropped := w.DropOldRotations(9_900_000_000); len(dropped) != 7 {
 		t.Fatal(dropped)
@@ -146,6 +152,7 @@ func TestDroppedFilesStayUntilMetadataIsOnDisk(t *testing.T) {
 // and 7 calls of class sync that were still in the ring buffer. Calls of class api have more losses
 // than seen calls, because seen calls are counted first. Ten rows of kind progress are missing.
 func TestRecoverCountsMissingRowsAsLost(t *testing.T) {
+	testclass.Unit(t)
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	w, err := Create(path, Options{})
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // testRows returns n different rows of a class, with negative and extreme values.
@@ -123,6 +125,7 @@ func readAll(t *testing.T, path string) (*Recording, map[Class][]Row) {
 }
 
 func TestRowsAreReadAsWritten(t *testing.T) {
+	testclass.Unit(t)
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	w, want := record(t, path, 3, 1000)
 	for _, p := range []string{path + SegmentSuffix, path} { // the folder, then the file
@@ -150,6 +153,7 @@ func TestRowsAreReadAsWritten(t *testing.T) {
 }
 
 func TestMergedCallsKeepTheirRowGroupsAndFactsAreJoined(t *testing.T) {
+	testclass.Unit(t)
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	w, _ := record(t, path, 4, 100)
 	if err := w.Finish(Meta{}); err != nil {
@@ -172,6 +176,7 @@ func TestMergedCallsKeepTheirRowGroupsAndFactsAreJoined(t *testing.T) {
 }
 
 func TestColumnsEqualRows(t *testing.T) {
+	testclass.Unit(t)
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	// More distinct pointers than a dictionary page holds, so that plain pages occur too.
 	w, err := Create(path, Options{})
@@ -222,6 +227,7 @@ func TestColumnsEqualRows(t *testing.T) {
 }
 
 func TestOpenErrors(t *testing.T) {
+	testclass.Unit(t)
 	dir := t.TempDir()
 	good := filepath.Join(dir, "good.parquet")
 	w, _ := record(t, good, 1, 10)
@@ -267,6 +273,7 @@ func TestOpenErrors(t *testing.T) {
 }
 
 func TestRecoverLeavesOutDamagedSegmentsAndKeepsTheFolder(t *testing.T) {
+	testclass.Unit(t)
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	w, _ := record(t, path, 3, 100)
 	// The recorder died here: an open segment is left behind, and one got damaged.
@@ -303,6 +310,7 @@ func TestRecoverLeavesOutDamagedSegmentsAndKeepsTheFolder(t *testing.T) {
 }
 
 func TestNothingIsOverwrittenWithoutForce(t *testing.T) {
+	testclass.Unit(t)
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	w, _ := record(t, path, 1, 10)
 	if _, err := Create(path, Options{}); !errors.Is(err, ErrExists) {
@@ -327,6 +335,7 @@ func TestNothingIsOverwrittenWithoutForce(t *testing.T) {
 }
 
 func TestEmptyRecording(t *testing.T) {
+	testclass.Unit(t)
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	w, err := Create(path, Options{})
 	if err != nil {
@@ -341,6 +350,7 @@ func TestEmptyRecording(t *testing.T) {
 }
 
 func TestTextHasEveryRowAndNoEscapes(t *testing.T) {
+	testclass.Unit(t)
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	w, want := record(t, path, 1, 20)
 	evil := "\x1b[2J\u009b2J\u202e\r"
@@ -377,6 +387,7 @@ func TestTextHasEveryRowAndNoEscapes(t *testing.T) {
 // testdata/v1.0.parquet is a recording of schema 1.0, without the columns and kinds of
 // later versions.
 func TestOlderVersionIsRead(t *testing.T) {
+	testclass.Unit(t)
 	rec, rows := readAll(t, filepath.Join("testdata", "v1.0.parquet"))
 	if len(rows[ClassMemory]) != 2 || rows[ClassMemory][0].Bytes != 512 || rows[ClassMemory][1].Ptr != 0x1000 {
 		t.Errorf("memory calls %+v", rows[ClassMemory])
@@ -394,6 +405,7 @@ func TestOlderVersionIsRead(t *testing.T) {
 
 // Recover finishes segments of an older version.
 func TestOlderSegmentsAreRecovered(t *testing.T) {
+	testclass.Unit(t)
 	dir := filepath.Join(t.TempDir(), "r.parquet.d")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // testCaptures opens a folder of captures in the same file system as newRing's recording.
@@ -38,6 +40,7 @@ func finishCapture(t *testing.T, f *Frozen, trigger *Trigger, rows FrozenRows) e
 // TestCaptureKeepsWhatTheRingDrops freezes a ring, continues until the ring has dropped all that it had then, and
 // seals the capture.
 func TestCaptureKeepsWhatTheRingDrops(t *testing.T) {
+	testclass.Unit(t)
 	captures, dir := testCaptures(t)
 	w := newRing(t, Limits{Ring: true, KeepNs: 4e9}, 5, 100) // rotations end at 1 to 5 s
 	trigger := &Trigger{ID: "a", Kind: "oom", AtNs: 5e9, BeforeNs: 3e9, AfterNs: 2e9}
@@ -91,6 +94,7 @@ func TestCaptureKeepsWhatTheRingDrops(t *testing.T) {
 
 // TestCaptureOfKilledRecorder seals a capture whose recorder did not finish it.
 func TestCaptureOfKilledRecorder(t *testing.T) {
+	testclass.Unit(t)
 	captures, dir := testCaptures(t)
 	w := newRing(t, Limits{Ring: true, KeepNs: 100e9}, 3, 10)
 	w.Freeze(captures, &Trigger{ID: "b", Kind: "xid", AtNs: 2e9, BeforeNs: 1e9, AfterNs: 10e9})
@@ -121,6 +125,7 @@ func TestCaptureOfKilledRecorder(t *testing.T) {
 
 // TestFailedCaptureDoesNotEndTheRecording uses a folder of captures that has the name already.
 func TestFailedCaptureDoesNotEndTheRecording(t *testing.T) {
+	testclass.Unit(t)
 	captures, dir := testCaptures(t)
 	if err := os.Mkdir(filepath.Join(dir, "c.pending"), 0o700); err != nil {
 		t.Fatal(err)
@@ -140,6 +145,7 @@ func TestFailedCaptureDoesNotEndTheRecording(t *testing.T) {
 
 // TestCompactionDuringCapture joins facts while a capture is pending: the capture keeps rows that the ring leaves out.
 func TestCompactionDuringCapture(t *testing.T) {
+	testclass.Unit(t)
 	captures, dir := testCaptures(t)
 	w := newRing(t, Limits{Ring: true, KeepNs: 100e9}, 4, 10)
 	trigger := &Trigger{ID: "d", Kind: "hang"}

@@ -9,10 +9,13 @@ import (
 	"testing"
 
 	"github.com/parquet-go/parquet-go"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestMergeCopiesColumns checks that the merged file has the pages of its segments, byte for byte.
 func TestMergeCopiesColumns(t *testing.T) {
+	testclass.Unit(t)
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	w, err := Create(path, Options{})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // writeSmall writes a recording with some calls.
@@ -70,6 +71,7 @@ func confined(t *testing.T) *os.Root {
 
 // OpenIn opens recordings in its folder, also by links in it, and nothing else.
 func TestOpenIn(t *testing.T) {
+	testclass.Unit(t)
 	root := confined(t)
 	for _, c := range []struct {
 		name string
@@ -118,6 +120,7 @@ func TestOpenIn(t *testing.T) {
 
 // When the context is done, reading fails, and says why.
 func TestOpenInCanceled(t *testing.T) {
+	testclass.Unit(t)
 	root := confined(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	rec, err := format.OpenIn(ctx, root, "run.parquet")

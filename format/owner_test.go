@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format/output"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // statOf returns owner and mode of a file.
@@ -23,8 +24,9 @@ func statOf(t *testing.T, path string) (uid uint32, mode os.FileMode) {
 }
 
 func TestFilesBelongToTheirOwner(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	if os.Getuid() != 0 {
-		t.Skip("only root can give files away")
+		testclass.Missing(t, "only root can give files away")
 	}
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	defer syscall.Umask(syscall.Umask(0)) // the mode of new files must not depend on the umask
@@ -55,6 +57,7 @@ func TestFilesBelongToTheirOwner(t *testing.T) {
 // The segment folder's owner replaces it by another folder or a link. The recorder must not write,
 // chown or delete anything there.
 func TestReplacedSegmentFolder(t *testing.T) {
+	testclass.Unit(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "r.parquet")
 	w, err := Create(path, Options{})
@@ -104,6 +107,7 @@ func TestReplacedSegmentFolder(t *testing.T) {
 
 // A link at the recording's path is neither followed nor replaced.
 func TestForceRefusesALink(t *testing.T) {
+	testclass.Unit(t)
 	dir := t.TempDir()
 	path, precious := filepath.Join(dir, "r.parquet"), filepath.Join(dir, "precious")
 	if err := errors.Join(os.WriteFile(precious, []byte("precious"), 0o600), os.Symlink(precious, path)); err != nil {
@@ -129,6 +133,7 @@ func TestForceRefusesALink(t *testing.T) {
 
 // Another file takes the recording's name during the recording. That file and the segments remain.
 func TestNameTakenDuringRecording(t *testing.T) {
+	testclass.Unit(t)
 	for name, take := range map[string]struct {
 		do    func(path string) error
 		force bool
@@ -176,6 +181,7 @@ func TestNameTakenDuringRecording(t *testing.T) {
 // The output folder is renamed and replaced by a link. The recording is written to the original
 // folder.
 func TestReplacedOutputFolder(t *testing.T) {
+	testclass.Unit(t)
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
 	if err := errors.Join(os.Mkdir(in("out"), 0o755), os.Mkdir(in("other"), 0o755)); err != nil {

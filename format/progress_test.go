@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // sampledChannels simulates the progress rows of a training: channels of a process with random
@@ -84,6 +86,7 @@ func (c *sampledChannel) completeWorks(rng *rand.Rand, nowNs int64) {
 // A row of kind progress takes at most 6 bytes in a segment, with the footer, at all rates at which
 // recorders read channels.
 func TestProgressRowsAreSmall(t *testing.T) {
+	testclass.Unit(t)
 	training := []float64{32_000, 60_000, 400_000} // 30,000 works a second and two slower channels
 	for _, c := range []struct {
 		name     string
@@ -204,6 +207,7 @@ func readProgress(t *testing.T, path string) (rows []ProgressRow) {
 // Every row is read as written, in the order of its channel: from segments and from the file, for
 // any values and any division into writes and segments.
 func TestProgressRowsAreReadAsWritten(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(12) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		path := filepath.Join(t.TempDir(), "r.parquet")
@@ -271,6 +275,7 @@ func equalProgress(a, b map[channelKey][]ProgressRow) bool {
 // A ring drops rows of kind progress with the calls of their rotation. Every row since the time that
 // the ring states is present.
 func TestRingDropsProgress(t *testing.T) {
+	testclass.Unit(t)
 	w := newRing(t, Limits{Ring: true, KeepNs: 3e9}, 0, 0)
 	for i := range 10 {
 		rows := make([]ProgressRow, 40)
@@ -301,6 +306,7 @@ func TestRingDropsProgress(t *testing.T) {
 
 // Without rows of kind progress, a recording has the rows and the metadata of version 1.1.
 func TestRecordingsWithoutProgressKeepTheirRows(t *testing.T) {
+	testclass.Unit(t)
 	old := filepath.Join("..", "docs", "recordings", "torch.parquet") // version 1.1
 	rec, want := readAll(t, old)
 	path := filepath.Join(t.TempDir(), "r.parquet")
@@ -339,6 +345,7 @@ func TestRecordingsWithoutProgressKeepTheirRows(t *testing.T) {
 }
 
 func TestTextOfProgress(t *testing.T) {
+	testclass.Unit(t)
 	w, err := Create(filepath.Join(t.TempDir(), "r.parquet"), Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -365,6 +372,7 @@ func TestTextOfProgress(t *testing.T) {
 
 // Writing takes no memory for a row once the buffers of a segment exist.
 func TestWriteProgressAllocatesNothing(t *testing.T) {
+	testclass.Unit(t)
 	w, err := Create(filepath.Join(t.TempDir(), "r.parquet"), Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -7,9 +7,12 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestSegmentNames(t *testing.T) {
+	testclass.Unit(t)
 	for name, want := range map[string]segmentName{
 		"000001-call.parquet":          {class: ClassCall, first: 1, last: 1},
 		"1000000-fact.parquet":         {class: ClassFact, first: 1000000, last: 1000000},
@@ -97,6 +100,7 @@ func names(t *testing.T, path string) (threads []string, calls int) {
 }
 
 func TestRingDropsTheOldestRotations(t *testing.T) {
+	testclass.Unit(t)
 	w := newRing(t, Limits{Ring: true, KeepNs: 3e9}, 10, 100)
 	dropped := w.DropOldRotations(9_900_000_000) // rows that ended before 6.9 s: seven rotations
 	if len(dropped) != 7 || dropped[0].Number != 0 || dropped[6].LastNs != 6_000_000_109 ||
@@ -126,6 +130,7 @@ func TestRingDropsTheOldestRotations(t *testing.T) {
 }
 
 func TestRingStaysBelowMaxBytes(t *testing.T) {
+	testclass.Unit(t)
 	w := newRing(t, Limits{Ring: true, MaxBytes: 4 << 20}, 0, 0)
 	for i := range 40 {
 		w.DropOldRotations(0)
@@ -148,6 +153,7 @@ func TestRingStaysBelowMaxBytes(t *testing.T) {
 }
 
 func TestFullWithoutARing(t *testing.T) {
+	testclass.Unit(t)
 	w := newRing(t, Limits{MaxBytes: 4 << 20}, 0, 0)
 	i := 0
 	for ; !w.Full(); i++ {
@@ -168,6 +174,7 @@ func TestFullWithoutARing(t *testing.T) {
 // Compact writes a joined segment, then the recorder crashes before it deletes the segments that
 // the joined one replaces.
 func TestCrashBetweenJoinAndDelete(t *testing.T) {
+	testclass.Unit(t)
 	w := newRing(t, Limits{Ring: true}, segmentsBeforeCompaction, 1)
 	if !w.ShouldCompact() {
 		t.Fatal("ShouldCompact is false")

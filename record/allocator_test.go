@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/library"
 	"github.com/gpurec/gpurec/record/probe"
 )
@@ -29,7 +30,7 @@ func simtorch(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(path); err != nil {
-		skip(t, "simtorch is not built: make simtorch")
+		testclass.Missing(t, "simtorch is not built: make simtorch")
 	}
 	return path
 }
@@ -221,6 +222,7 @@ func recordTensors(
 }
 
 func TestAllocatorEventsEqualTheLedger(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	events := faultScale(75_000, 150_000)
 	for _, test := range []struct{ name, conf, stacks string }{
@@ -268,6 +270,7 @@ func TestAllocatorEventsEqualTheLedger(t *testing.T) {
 
 // TestRecordTraceOfPyTorch23 records a record_trace without a pool argument, as in PyTorch 2.3.
 func TestRecordTraceOfPyTorch23(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	result, ledger := recordTensors(
 		t,
@@ -289,6 +292,7 @@ func TestRecordTraceOfPyTorch23(t *testing.T) {
 }
 
 func TestAllocatorOffRecordsNoEvents(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	opt := testOptions(t)
 	opt.Allocator = library.AllocatorModeOff

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/library"
 	"github.com/gpurec/gpurec/record/probe"
 )
@@ -136,6 +137,7 @@ func startTensors(t *testing.T, name string, args ...string) tensorsRun {
 }
 
 func TestReportsEqualTheLedger(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	events := faultScale(20_000, 100_000)
 	for _, test := range []struct {
@@ -208,6 +210,7 @@ func TestReportsEqualTheLedger(t *testing.T) {
 
 // TestReportsOfARunningProgram checks that every report between attach and detach is recorded.
 func TestReportsOfARunningProgram(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	p := startTensors(
 		t,
@@ -260,6 +263,7 @@ func TestReportsOfARunningProgram(t *testing.T) {
 // TestAllocatorWithoutSourceIsReported records a program whose allocator functions cannot be
 // probed: a warning reports the missing allocator, and CUDA calls are recorded.
 func TestAllocatorWithoutSourceIsReported(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	for mode, why := range map[library.AllocatorMode]string{
 		library.AllocatorModeAuto: "it has no function record_trace that could be probed: its symbols are stripped, or " +
@@ -288,6 +292,7 @@ func TestAllocatorWithoutSourceIsReported(t *testing.T) {
 // TestNoAllocatorIsRecordedTwice records two processes with the same libc10.so. One of them has
 // record_trace. Its reports must not be recorded, although they are probed for the other process.
 func TestNoAllocatorIsRecordedTwice(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	plain, renamed := t.TempDir(), t.TempDir()
 	copyFile(t, simtorch(t, "libc10.so"), filepath.Join(plain, "libc10.so"))
@@ -342,6 +347,7 @@ func TestNoAllocatorIsRecordedTwice(t *testing.T) {
 // TestReportsOfChildren records children that load the libraries themselves, and a child that calls
 // exec, from their first event on.
 func TestReportsOfChildren(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	dir := t.TempDir()
 	for _, variant := range []string{"renamed", "."} {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/probe"
 )
 
@@ -72,6 +73,7 @@ func recordedSpan(
 // events, and makes more meanwhile. Its allocator's statistics count all of them, but only those since
 // the beginning of the recording can be missed.
 func TestEventsBeforeAttachingAreNotMissed(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	for name, choose := range map[string]func(*Options, int){
 		"pid":           func(opt *Options, pid int) { opt.Pids = []int{pid} },
@@ -114,6 +116,7 @@ func TestEventsBeforeAttachingAreNotMissed(t *testing.T) {
 // TestAllocatorLoadedAfterAttachingIsCounted attaches to a program that loads the allocator later, from
 // an unexpected place. Its first events are missed, and counted.
 func TestAllocatorLoadedAfterAttachingIsCounted(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	const tries = 5 // on a busy machine, the recorder may attach before the first event
 	for range tries {
@@ -135,7 +138,7 @@ func recordLateAllocator(t *testing.T) int64 {
 	}
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		skip(t, err.Error())
+		testclass.Missing(t, err.Error())
 	}
 	p := startSim(t, []string{"SIMTORCH_LEDGER=" + ledger, "SIMTORCH_LEDGER_SYNC=1", "SIMTORCH_LIB=" + dir},
 		python, "-c", fmt.Sprintf(`
@@ -186,6 +189,7 @@ torch.checkpoint()
 // TestForkedAllocatorIsNotMissed records a program whose forked child continues with the statistics of
 // the parent's allocator.
 func TestForkedAllocatorIsNotMissed(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	dir := t.TempDir()
 	ledger := filepath.Join(dir, "torch.tsv")
@@ -219,6 +223,7 @@ os._exit(0)
 // TestExitedProcessLeavesNoBeginning records a program whose allocator's statistics are not found
 // before it exits. Another process may get its pid.
 func TestExitedProcessLeavesNoBeginning(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	opt := testOptions(t)
 	opt.Command = startSimCommand(t, nil, simtorch(t, "tensors"), "--events", "20", "--checkpoint", "1000000")

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/clock"
 )
 
@@ -90,6 +91,7 @@ func compareEnd(t *testing.T, result Result, ledger map[int32][]ledgerCall) {
 }
 
 func TestRingOfASizeKeepsTheLastCalls(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	const calls = 300_000
 	p := startSim(t, nil, "storm", "--calls", fmt.Sprint(calls), "--threads", "3", "--seed", "5", "--wait")
@@ -120,6 +122,7 @@ func TestRingOfASizeKeepsTheLastCalls(t *testing.T) {
 }
 
 func TestRingOfATimeKeepsTheLastCalls(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "60000", "--threads", "2", "--seed", "6", "--rate", "20000", "--wait")
 	p.expect("ready")
@@ -143,6 +146,7 @@ func TestRingOfATimeKeepsTheLastCalls(t *testing.T) {
 }
 
 func TestRecordingEndsAtItsSize(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "300000", "--threads", "3", "--seed", "8", "--wait")
 	p.expect("ready")

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/probe"
 )
 
@@ -41,7 +42,7 @@ func buildChains(t *testing.T) (string, ownCode) {
 	t.Helper()
 	for _, compiler := range []string{"cc", "c++"} {
 		if _, err := exec.LookPath(compiler); err != nil {
-			skip(t, "no compiler: "+err.Error())
+			testclass.Missing(t, "no compiler: "+err.Error())
 		}
 	}
 	dir, err := chainPrograms()
@@ -74,7 +75,7 @@ func pythons(t *testing.T) map[string]string {
 		}
 	}
 	if len(found) == 0 {
-		skip(t, "no Python is available: scripts/pythons.sh")
+		testclass.Missing(t, "no Python is available: scripts/pythons.sh")
 	}
 	return found
 }
@@ -146,6 +147,7 @@ func script(t *testing.T, name string) string {
 }
 
 func TestStacksOfNativeProgramsAreComplete(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	dir, own := buildChains(t)
 	var programs []*chainProgram
@@ -165,6 +167,7 @@ func TestStacksOfNativeProgramsAreComplete(t *testing.T) {
 }
 
 func TestStacksOfPythonAreComplete(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	dir, own := buildChains(t)
 	var programs []*chainProgram
@@ -186,6 +189,7 @@ func TestStacksOfPythonAreComplete(t *testing.T) {
 // TestStacksOfTrainingAreRight compares the stack of every launch of a simulated training loop: all
 // stacks if every call is unwound, and the error rate of inferred stacks.
 func TestStacksOfTrainingAreRight(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	dir, own := buildChains(t)
 	found := pythons(t)
@@ -223,6 +227,7 @@ func TestStacksOfTrainingAreRight(t *testing.T) {
 
 // TestChainsAreCompared checks the comparison with correct and wrong stacks.
 func TestChainsAreCompared(t *testing.T) {
+	testclass.Unit(t)
 	dir, own := buildChains(t)
 	addr := func(name string) int64 {
 		for _, s := range own["chains.so"] {

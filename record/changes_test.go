@@ -15,6 +15,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	analysis "github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/simtest"
 )
 
@@ -54,6 +55,7 @@ var changeCases = []changeCase{
 // fault. It compares the report changes with their truth. GPUREC_SEEDS is the number of variants of all
 // programs. By default there is one variant of the first two.
 func TestChangesAreFound(t *testing.T) {
+	testclass.Root(t)
 	simtest.LoadSimulatedNVML(t, simcudaDir)
 	seeds, err := strconv.Atoi(os.Getenv("GPUREC_SEEDS"))
 	cases := changeCases

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/probe"
 	"github.com/gpurec/gpurec/record/process"
 )
@@ -71,6 +72,7 @@ func isLate(t *testing.T, result Result, attempt int) bool {
 }
 
 func TestChildrenAreRecordedFromTheirFirstCall(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	for attempt := 1; !recordFirstCallsOfChildren(t, attempt); attempt++ {
 	}
 }
@@ -110,6 +112,7 @@ func recordFirstCallsOfChildren(t *testing.T, attempt int) bool {
 }
 
 func TestChildrenAreCompleteWithOtherUsersOfTheLibrary(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	dir := copySimcuda(t)
 	neighbour, begin, _ := simShell(t, dir, `$SIM/storm --calls 1000000000 --threads 1 --seed 1 --rate 1000 >/dev/null`)
@@ -143,6 +146,7 @@ func TestChildrenAreCompleteWithOtherUsersOfTheLibrary(t *testing.T) {
 }
 
 func TestWithoutChildrenOnlyTheParentIsRecorded(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "2000", "--threads", "1", "--seed", "1", "--wait")
 	p.expect("ready")
@@ -163,6 +167,7 @@ func TestWithoutChildrenOnlyTheParentIsRecorded(t *testing.T) {
 }
 
 func TestOtherProcessesAreNotRecorded(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	neighbour := startSim(t, nil, "storm", "--calls", "1000000000", "--threads", "1", "--seed", "1", "--rate", "5000")
 	eventually(
@@ -187,6 +192,7 @@ func TestOtherProcessesAreNotRecorded(t *testing.T) {
 }
 
 func TestAllRecordsEveryProcess(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "3000", "--threads", "1", "--seed", "1", "--wait")
 	p.expect("ready")
@@ -225,6 +231,7 @@ func TestAllRecordsEveryProcess(t *testing.T) {
 }
 
 func TestProcessesAreChosenByNameAndCgroup(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	own, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -239,7 +246,7 @@ func TestProcessesAreChosenByNameAndCgroup(t *testing.T) {
 	if _, err := process.FindCgroupRoot(); err != nil { // the machine has cgroup v1
 		dir := t.TempDir()
 		if err := syscall.Mount("none", dir, "cgroup2", 0, ""); err != nil {
-			skip(t, "cannot mount cgroup v2: "+err.Error())
+			testclass.Missing(t, "cannot mount cgroup v2: "+err.Error())
 		}
 		defer syscall.Unmount(dir, 0)
 	}
@@ -297,6 +304,7 @@ func TestProcessesAreChosenByNameAndCgroup(t *testing.T) {
 }
 
 func TestProcessInItsOwnNamespaces(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	// The process has its own mount and pid namespaces, as in a container. It is process 1 there,
 	// and simcuda is at a path that exists only in its mount namespace.
@@ -313,7 +321,7 @@ func TestProcessInItsOwnNamespaces(t *testing.T) {
 	)
 	unshare, err := exec.LookPath("unshare")
 	if err != nil {
-		skip(t, err.Error())
+		testclass.Missing(t, err.Error())
 	}
 	cmd.Path, cmd.Args = unshare, []string{"unshare", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c", script}
 	stdin, err := cmd.StdinPipe()

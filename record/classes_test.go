@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/library"
 	"github.com/gpurec/gpurec/record/probe"
 )
@@ -16,6 +17,7 @@ import (
 // TestClassesEqualTheLedger records one program with several --record classes, and compares each
 // recording with the calls of the ledger that belong to the classes.
 func TestClassesEqualTheLedger(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needMulti(t)
 	for _, classes := range [][]string{
 		{format.RecordMemory},

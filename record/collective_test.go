@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // ncclCall is a line of simnccl's ledger: a call of NCCL.
@@ -168,6 +169,7 @@ func (c *ncclCall) difference(r *format.Row, offsetNs int64) string {
 
 // TestNCCLCallsEqualTheLedger records all functions of NCCL, also in processes, and compares each call.
 func TestNCCLCallsEqualTheLedger(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	for _, args := range [][]string{{}, {"--processes"}, {"--older"}, {"--remake", "300"}, {"--nonblocking"}} {
 		t.Run(strings.Join(append([]string{"ncclcalls"}, args...), " "), func(t *testing.T) {

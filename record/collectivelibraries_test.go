@@ -5,11 +5,14 @@ package record
 import (
 	"path/filepath"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestNCCLInOtherFiles records NCCL in a library with another name, in the program itself, and behind a wrapper of
 // LD_PRELOAD. Each call is recorded once.
 func TestNCCLInOtherFiles(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	wrapper, err := filepath.Abs(filepath.Join(simcudaDir, "libncclwrapper.so"))
 	if err != nil {

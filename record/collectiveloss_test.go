@@ -5,11 +5,14 @@ package record
 import (
 	"path/filepath"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestLostNCCLCallsAreCounted records calls of NCCL with a tiny ring buffer. Recorded and lost calls together are
 // those of the ledger.
 func TestLostNCCLCallsAreCounted(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	ledger := filepath.Join(t.TempDir(), "nccl.tsv")
 	p := startSim(t, []string{"SIMNCCL_LEDGER=" + ledger, "SIMNCCL_DIR=" + t.TempDir()}, "ncclcalls",

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/library"
 )
 
@@ -187,6 +188,7 @@ func recordEarlierBlocks(t *testing.T, p *simProgram, opt Options) Result {
 // The blocks that were read, and those brought forward by the recorded events to the last one, must equal the ledger's.
 // GPUREC_ATTACHES is the number of attaches for each kind of segments.
 func TestEarlierBlocks(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	attaches := 2
 	if n, err := strconv.Atoi(os.Getenv("GPUREC_ATTACHES")); err == nil {
@@ -287,6 +289,7 @@ func eventsInOrder(t *testing.T, path string, device int32) (list []format.Row) 
 
 // TestEarlierBlocksOfUnknownLayout refuses an allocator whose blocks have other members.
 func TestEarlierBlocksOfUnknownLayout(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	ledger := filepath.Join(t.TempDir(), "torch.tsv")
 	env := []string{"SIMTORCH_LEDGER=" + ledger, "SIMTORCH_LEDGER_SYNC=1"}
@@ -305,6 +308,7 @@ func TestEarlierBlocksOfUnknownLayout(t *testing.T) {
 
 // TestNoEarlierBlocks reads no memory of a process whose allocator is not recorded, nor of a started command.
 func TestNoEarlierBlocks(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	never := func(pid int) { t.Errorf("the blocks of process %d were read", pid) }
 	opt := testOptions(t)

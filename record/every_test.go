@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/symbolize"
 )
 
@@ -19,6 +20,7 @@ import (
 // arguments, and compares the recording with the ledger, column by column. It fails if a row of the
 // call table was not called: a new row needs a function in simcuda and a call in every.c.
 func TestEveryFunctionOfTheTable(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	p := startSim(t, nil, "every", "--wait")
 	p.expect("ready")
@@ -173,6 +175,7 @@ func exportedFunctions(t *testing.T) map[string]bool {
 // TestWorkersAreCompleteFromTheirFirstCall records a launcher that starts workers during the
 // recording, as torchrun does.
 func TestWorkersAreCompleteFromTheirFirstCall(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	dir := copySimcuda(t)
 	p := startSim(t, []string{"LD_LIBRARY_PATH=" + dir}, filepath.Join(dir, "torchrun"), "--wait")

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/process"
 )
 
@@ -46,6 +47,7 @@ func faultScale(quick, long int) int {
 // TestFaultAttachedAgainAndAgain attaches to a running program and detaches, repeatedly, and
 // compares the results of the program's calls with those of a run without recordings.
 func TestFaultAttachedAgainAndAgain(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	n := faultTimes(t, 3, 1000)
 	p := startSim(
@@ -146,6 +148,7 @@ func workerCalls(t *testing.T, ledger string) (calls []ledgerCall) {
 
 // TestFaultManyChildrenAtOnce starts children faster than the recorder can open them.
 func TestFaultManyChildrenAtOnce(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	n := faultTimes(t, 40, 500)
 	cmd, begin, ledger := simShell(t, copySimcuda(t), fmt.Sprintf(
@@ -195,6 +198,7 @@ func dropEarlyThreads(t *testing.T, result Result, calls map[int32][]ledgerCall)
 // TestFaultChildrenForkedWhileAttaching attaches to a program that starts children all the time:
 // some live long, others exit before the recorder can open them.
 func TestFaultChildrenForkedWhileAttaching(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	for range faultTimes(t, 1, 20) {
 		cmd, begin, ledger := simShell(t, copySimcuda(t), `
@@ -230,6 +234,7 @@ func TestFaultChildrenForkedWhileAttaching(t *testing.T) {
 
 // TestFaultProgramCallsExec records a program that calls exec after it has loaded libcuda.
 func TestFaultProgramCallsExec(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	for range faultTimes(t, 1, 20) {
 		dir := copySimcuda(t)
@@ -263,6 +268,7 @@ func TestFaultProgramCallsExec(t *testing.T) {
 
 // TestFaultProgramDiesWhileAttaching kills programs at random times during Start.
 func TestFaultProgramDiesWhileAttaching(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	before := openDescriptors()
 	started := 0
@@ -317,6 +323,7 @@ func TestFaultProgramDiesWhileAttaching(t *testing.T) {
 // old file must be recorded, also if the recording starts afterwards. Processes that load the new
 // file must be recorded, too.
 func TestFaultLibraryIsReplaced(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	for range faultTimes(t, 1, 20) {
 		dir := copySimcuda(t)
@@ -401,6 +408,7 @@ func compareFrom(t *testing.T, result Result, ledger map[int32][]ledgerCall, fro
 // TestFaultClockIsSet simulates that the wall clock is set by an hour during the recording. The
 // recording starts with a shifted clock instead, because other programs use the wall clock.
 func TestFaultClockIsSet(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	faultTimes(t, 1, 1)
 	p := startSim(t, nil, "storm", "--calls", "5000", "--threads", "2", "--seed", "9", "--wait")
@@ -425,6 +433,7 @@ func TestFaultClockIsSet(t *testing.T) {
 
 // TestFaultTwoRecordersOnOneProcess makes two recordings of the same calls.
 func TestFaultTwoRecordersOnOneProcess(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	for range faultTimes(t, 1, 20) {
 		p := startSim(t, nil, "storm", "--calls", "30000", "--threads", "2", "--seed", "12", "--wait")
@@ -447,6 +456,7 @@ func TestFaultTwoRecordersOnOneProcess(t *testing.T) {
 
 // TestStateOfExitedThreadsIsDeleted checks the kernel's map of thread states.
 func TestStateOfExitedThreadsIsDeleted(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "4000", "--threads", "8", "--seed", "13", "--rate", "8000", "--wait")
 	p.expect("ready")

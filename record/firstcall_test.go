@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/probe"
 )
 
@@ -72,6 +73,7 @@ var firstCallPrograms = []firstCallProgram{
 // first call on, while busy processes take processor time. GPUREC_FIRST_CALL_RUNS is the number of
 // repetitions. With it, each program is also recorded once by itself.
 func TestFirstCalls(t *testing.T) {
+	testclass.Root(t)
 	needMulti(t)           // removing thousands of perf uprobes takes minutes
 	simtorch(t, "tensors") // skips the test if simtorch is not built
 	runs, err := strconv.Atoi(os.Getenv("GPUREC_FIRST_CALL_RUNS"))

@@ -17,6 +17,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	analysis "github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/progress"
 	"github.com/gpurec/gpurec/record/simtest"
 	"github.com/gpurec/gpurec/symbolize"
@@ -65,7 +66,7 @@ var jobChecks = []jobCheck{
 // GPUREC_SEEDS is the number of variants of each scenario and rate. By default there is one variant of
 // each scenario.
 func TestGPUJobs(t *testing.T) {
-	simtest.Lab(t)
+	testclass.Lab(t, "gpu-jobs")
 	simtest.LoadSimulatedNVML(t, simcudaDir)
 	seeds, err := strconv.Atoi(os.Getenv("GPUREC_SEEDS"))
 	all := err == nil

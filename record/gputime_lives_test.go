@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/progress"
 	"github.com/gpurec/gpurec/record/simtest"
 )
@@ -14,6 +15,7 @@ import (
 // TestContextsWithGPUTimes resets the contexts of a process, so that its mappings disappear and
 // channels end.
 func TestContextsWithGPUTimes(t *testing.T) {
+	testclass.Root(t)
 	run := recordWorks(t, progress.RateAuto, "tear_ns=0", "--works", "240000", "--rounds", "3")
 	if share := run.check(); share < 0.02 {
 		t.Errorf("%.1f %% of works seen", 100*share)
@@ -61,6 +63,7 @@ func (r *gpuRun) checkLives() {
 
 // TestChildrenWithGPUTimes records the forked children of a process that makes no call.
 func TestChildrenWithGPUTimes(t *testing.T) {
+	testclass.Root(t)
 	run := recordWorks(t, progress.RateAuto, "tear_ns=0", "--works", "120000", "--processes", "2")
 	run.check()
 	rows := make(map[int32]int)
@@ -80,6 +83,7 @@ func TestChildrenWithGPUTimes(t *testing.T) {
 // TestExecWithGPUTimes records a process that forks and executes a program with works, and then
 // executes the program itself.
 func TestExecWithGPUTimes(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	dir, err := filepath.Abs(simcudaDir)
 	if err != nil {
@@ -122,6 +126,7 @@ func TestExecWithGPUTimes(t *testing.T) {
 
 // TestKilledProcessWithGPUTimes kills the process while its works are recorded.
 func TestKilledProcessWithGPUTimes(t *testing.T) {
+	testclass.Root(t)
 	p, _ := startWorks(t, "tear_ns=0", "--works", "100000000")
 	opt := testOptions(t, p.pid())
 	opt.GPUTime = progress.RateFull

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/progress"
 	"github.com/gpurec/gpurec/record/simtest"
 )
@@ -259,6 +260,7 @@ func (r *gpuRun) lives() (begins []simtest.ChannelEvent) {
 }
 
 func TestGPUTimes(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	for _, rate := range []progress.Rate{progress.RateAuto, 20_000, progress.RateFull} {
 		t.Run(rate.String(), func(t *testing.T) {
 			run := recordWorks(t, rate, "kernel_us=2-200", "--works", "60000", "--streams", "4")
@@ -274,6 +276,7 @@ func TestGPUTimes(t *testing.T) {
 
 // TestGPUTimesOfSampledLaunches records launches for a share of the time only.
 func TestGPUTimesOfSampledLaunches(t *testing.T) {
+	testclass.Root(t)
 	needMulti(t)
 	run := recordWorksWith(t, func(opt *Options) {
 		opt.GPUTime, opt.MaxOverheadPct = progress.RateAuto, 0.5
@@ -289,6 +292,7 @@ func TestGPUTimesOfSampledLaunches(t *testing.T) {
 
 // TestNoGPUTimesAreClaimed records drivers without progress words. Some have words that move.
 func TestNoGPUTimesAreClaimed(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	for _, c := range []struct{ channels, why string }{
 		{"slots=off", "words in its GPU memory change, but not with its calls"},
 		{"slots=off,decoys=off", "shows no progress of channels"},
@@ -305,6 +309,7 @@ func TestNoGPUTimesAreClaimed(t *testing.T) {
 
 // TestGPUTimeOff records no row about channels.
 func TestGPUTimeOff(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	run := recordWorks(t, progress.RateOff, "on", "--works", "2000")
 	if len(run.rows) > 0 || len(run.channels) > 0 || run.result.Meta.Progress != nil || len(run.warnings) > 0 {
 		t.Errorf(

@@ -14,6 +14,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/progress"
 	"github.com/gpurec/gpurec/record/simtest"
 )
@@ -325,7 +326,7 @@ func (v *workReview) log() {
 // TestComputedWorksEqualTheLedger records works, computes their times from the recording, and compares
 // each value with the ledger.
 func TestComputedWorksEqualTheLedger(t *testing.T) {
-	simtest.Lab(t)
+	testclass.Lab(t, "lab")
 	simtest.LoadSimulatedNVML(t, simcudaDir)
 	threads := []string{"--streams", "4", "--threads", "2", "--share-streams", "--plain-graphs"}
 	for _, c := range []struct {

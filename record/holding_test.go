@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/probe"
 )
 
@@ -53,6 +54,7 @@ func withoutStack(t *testing.T, path string) (n int) {
 
 // A program, its parent, its tracer and its timers notice nothing of holds: examples/simcuda/watched.c.
 func TestHoldsAreNotNoticed(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	for mode, want := range map[string]string{
 		"wait":  "watched wait: 0",
@@ -152,6 +154,7 @@ func linesWith(output string, words ...string) (lines []string) {
 
 // Programs that trace a held program, and shells that control jobs, see what they see without gpurec.
 func TestDebuggersDoNotNoticeHolds(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	for _, test := range []struct {
 		tool, line string
@@ -174,7 +177,7 @@ func TestDebuggersDoNotNoticeHolds(t *testing.T) {
 	} {
 		t.Run(test.tool, func(t *testing.T) {
 			if _, err := exec.LookPath(test.tool); err != nil {
-				skip(t, err.Error())
+				testclass.Missing(t, err.Error())
 			}
 			alone, held := linesWith(
 				runAlone(t, test.line),
@@ -192,6 +195,7 @@ func TestDebuggersDoNotNoticeHolds(t *testing.T) {
 
 // Debuggers attach to a program that was held, and detach. The recording stays complete.
 func TestDebuggersAttachToRecordedPrograms(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	for tool, args := range map[string][]string{
 		"gdb":    {"-q", "-batch", "-nx", "-ex", "set debuginfod enabled off", "-ex", "detach", "-p"},
@@ -200,7 +204,7 @@ func TestDebuggersAttachToRecordedPrograms(t *testing.T) {
 		t.Run(tool, func(t *testing.T) {
 			path, err := exec.LookPath(tool)
 			if err != nil {
-				skip(t, err.Error())
+				testclass.Missing(t, err.Error())
 			}
 			command := startSimCommand(
 				t,
@@ -250,6 +254,7 @@ func stateOf(pid int) string {
 
 // A held thread continues when the recording ends, and when the hold has lasted HoldMax.
 func TestHeldThreadsRunOn(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	for _, test := range []struct {
 		name   string
@@ -288,6 +293,7 @@ func TestHeldThreadsRunOn(t *testing.T) {
 
 // A process that was attached to, and its children, are never held, also next to a command that is.
 func TestAttachedProcessesAreNotHeld(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	attached, begin, ledger := simShell(
 		t,

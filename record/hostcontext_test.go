@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/hostcontext"
 )
 
@@ -30,6 +31,7 @@ func hostRows(t *testing.T, path string) (rows []format.Row) {
 
 // TestHostContext records storm with waits and samples of its threads. The calls are the same as without.
 func TestHostContext(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "60000", "--threads", "2", "--seed", "6", "--rate", "20000", "--wait")
 	p.expect("ready")

@@ -16,6 +16,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // startRanks starts two ranks of a job. Their environment has secrets, which must not be recorded.
@@ -45,6 +46,7 @@ func startRanks(t *testing.T) (ranks [2]*simProgram) {
 }
 
 func TestRanksAreRecorded(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	ranks := startRanks(t)
 	result := runWhile(t, start(t, testOptions(t, ranks[0].pid(), ranks[1].pid())), func() {
@@ -179,6 +181,7 @@ func checkSecrets(t *testing.T, path string) {
 }
 
 func TestIdentityIsReadAgainAfterAnExec(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	cmd, step, _ := simShell(
 		t,

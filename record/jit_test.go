@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/probe"
 	"github.com/gpurec/gpurec/record/process"
 )
@@ -17,10 +18,11 @@ import (
 // TestJITCodeIsNamed records a call from JIT code, which only the program's perf map
 // names. In a pid namespace, the file name of the perf map has another pid than the host's.
 func TestJITCodeIsNamed(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	unshare, err := exec.LookPath("unshare")
 	if _, cerr := exec.LookPath("cc"); err != nil || cerr != nil {
-		skip(t, fmt.Sprintf("no compiler or no unshare: %v, %v", cerr, err))
+		testclass.Missing(t, fmt.Sprintf("no compiler or no unshare: %v, %v", cerr, err))
 	}
 	program := filepath.Join(t.TempDir(), "jit")
 	out, err := exec.Command("cc", "-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-o", program, "testdata/jit.c", "-L../build/simcuda", "-lcuda").

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/rowwriter"
 )
 
@@ -179,6 +180,7 @@ func (n *argumentTotals) compare(t *testing.T, row *format.Row, l *launchArgumen
 
 // TestKernelArgsOfEvery compares the arguments of every kind of launch with simcuda's ledger.
 func TestKernelArgsOfEvery(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	ledger := filepath.Join(t.TempDir(), "arguments.tsv")
 	p := startSim(t, []string{"SIMCUDA_ARGUMENTS=" + ledger}, "every", "--wait")
@@ -203,6 +205,7 @@ func TestKernelArgsOfEvery(t *testing.T) {
 
 // TestKernelArgsOfRandomSignatures compares the arguments of kernels with random parameters with simcuda's ledger.
 func TestKernelArgsOfRandomSignatures(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	ledger := filepath.Join(t.TempDir(), "arguments.tsv")
 	p := startSim(
@@ -238,6 +241,7 @@ func TestKernelArgsOfRandomSignatures(t *testing.T) {
 // TestKernelArgsCostNothingUnasked records without arguments: there are no rows and counts of them, and functions that
 // are probed for them have no probes.
 func TestKernelArgsCostNothingUnasked(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	p := startSim(t, nil, "every", "--wait")
 	p.expect("ready")

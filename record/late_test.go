@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/probe"
 )
 
@@ -68,6 +69,7 @@ func lateNotes(t *testing.T, path string) (notes []lateNote) {
 // a library in an unexpected place. The number of missing events is known from the allocator's
 // own statistics.
 func TestMissingAllocatorEventsAreCounted(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	dir := t.TempDir()
 	for _, name := range []string{"libc10.so", "libc10_cuda.so", "tensors"} {
@@ -122,6 +124,7 @@ func isCountedByAllocator(action string) bool {
 // TestMissingCallsAreNoted records a program that is not held and loads libcuda from an unexpected
 // place. The recording says from when it is complete, and that earlier calls are unknown.
 func TestMissingCallsAreNoted(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	dir := copySimcuda(t)
 	ledger := filepath.Join(dir, "ledger.tsv")
@@ -157,6 +160,7 @@ func TestMissingCallsAreNoted(t *testing.T) {
 
 // TestHoldIsNotInDurations records a call that loads a library: its thread is held within the call.
 func TestHoldIsNotInDurations(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	dir := t.TempDir()
 	ledger := filepath.Join(dir, "ledger.tsv")
@@ -194,6 +198,7 @@ func TestHoldIsNotInDurations(t *testing.T) {
 
 // TestHoldTooShortIsNoted records a program whose hold ends before it is covered.
 func TestHoldTooShortIsNoted(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	dir := t.TempDir()
 	ledger := filepath.Join(dir, "ledger.tsv")
@@ -215,6 +220,7 @@ func TestHoldTooShortIsNoted(t *testing.T) {
 // libcuda, so that each process gets probes of its own. Processes have mapped libcuda before that, but
 // they have made no call.
 func TestHeldProcessesAreNotLate(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	other := startSim(t, []string{"SIMCUDA_LEDGER_SYNC=1"}, "storm", "--calls", endless, "--rate", "100")
 	defer other.kill()

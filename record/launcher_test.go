@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/library"
 	"github.com/gpurec/gpurec/record/process"
 )
@@ -73,6 +74,7 @@ func (l *launcher) step(t *testing.T) {
 // TestLauncherIsRecordedWithItsRunningChildren attaches to a launcher that does not use CUDA. All
 // calls of its running descendants must be recorded from then on.
 func TestLauncherIsRecordedWithItsRunningChildren(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	for _, c := range []struct {
 		name      string
@@ -109,6 +111,7 @@ func TestLauncherIsRecordedWithItsRunningChildren(t *testing.T) {
 
 // TestLauncherWithoutItsChildrenIsRefused checks that the error names the children that use CUDA.
 func TestLauncherWithoutItsChildrenIsRefused(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	l := startLauncher(t, copySimcuda(t))
 	opt := testOptions(t, l.cmd.Process.Pid)
@@ -124,6 +127,7 @@ func TestLauncherWithoutItsChildrenIsRefused(t *testing.T) {
 // TestProcessIsSelectedByLongName selects a process by a name that is longer than the kernel's 15
 // bytes.
 func TestProcessIsSelectedByLongName(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	dir := copySimcuda(t)
 	const name = "storm-of-a-long-name"

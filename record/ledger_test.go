@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/symbolize"
 )
@@ -243,6 +244,7 @@ func metaOf(t *testing.T, path string) format.Meta {
 }
 
 func TestEveryCallEqualsTheLedger(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needMulti(t)
 	calls := faultScale(200_000, 1_000_000)
 	p := startSim(t, nil, "storm", "--calls", fmt.Sprint(calls), "--threads", "4", "--seed", "7", "--wait")
@@ -273,6 +275,7 @@ func TestEveryCallEqualsTheLedger(t *testing.T) {
 // TestPerfUprobesRecordTheSame uses perf uprobes, as on kernels before 6.6. It probes only some
 // functions, because removing a perf uprobe takes 0.05 to 0.3 s.
 func TestPerfUprobesRecordTheSame(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "50000", "--threads", "2", "--seed", "7", "--wait")
 	p.expect("ready")
@@ -331,6 +334,7 @@ func comparePerf(t *testing.T, result Result, ledger map[int32][]ledgerCall) int
 // removed one by one, for seconds. The recording must begin and end at one time for all functions:
 // otherwise it would have allocations without their frees.
 func TestPerfUprobesBeginAndEndAtOnce(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "100000000", "--threads", "2", "--seed", "7", "--rate", "4000", "--wait")
 	p.expect("ready")
@@ -375,6 +379,7 @@ func TestPerfUprobesBeginAndEndAtOnce(t *testing.T) {
 // its probe is still attached. The call must be recorded as open. A call that returned just before
 // the open calls were read would otherwise be missing.
 func TestPerfUprobesRecordNothingAfterTheEnd(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	// The second synchronize waits for eight launches: 1.6 s of simulated time.
 	command := startSimCommand(

@@ -9,10 +9,12 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/probe"
 )
 
 func TestModulesOfTheProcessAreRecordedOnce(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "1000", "--threads", "1", "--seed", "1", "--wait")
 	p.expect("ready")

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/probe"
 )
 
@@ -164,6 +165,7 @@ func recordModulePrograms(t *testing.T, stacks string, programs []*moduleProgram
 // TestModuleClassesAreRight compares the classes of the modules around every launch with the program's own ledger, on each
 // CPython and each way to call a module.
 func TestModuleClassesAreRight(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	programs := startModulePrograms(t, []string{"wrapped", "call", "cell"}, "--steps", "40")
 	result := recordModulePrograms(t, probe.StacksFull, programs)
@@ -182,6 +184,7 @@ func TestModuleClassesAreRight(t *testing.T) {
 // TestModuleClassesAreInferred compares the classes of launches whose stacks are inferred. Frames and lines of different
 // classes are the same, so that only checks find a second class: a few launches of the first steps may be wrong.
 func TestModuleClassesAreInferred(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	programs := startModulePrograms(t, []string{"wrapped"}, "--steps", "200", "--stable")
 	result := recordModulePrograms(t, probe.StacksAuto, programs)
@@ -198,6 +201,7 @@ func TestModuleClassesAreInferred(t *testing.T) {
 
 // TestNoModuleClasses checks that stacks have no classes by default.
 func TestNoModuleClasses(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	programs := startModulePrograms(t, []string{"wrapped"}, "--steps", "10")[:1]
 	opt := testOptions(t, int(programs[0].pid))

@@ -10,13 +10,14 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // buildNested compiles testdata/nested.c: a simulated driver whose functions call each other.
 func buildNested(t *testing.T) string {
 	t.Helper()
 	if _, err := exec.LookPath("cc"); err != nil {
-		skip(t, "no C compiler: "+err.Error())
+		testclass.Missing(t, "no C compiler: "+err.Error())
 	}
 	dir := t.TempDir()
 	flags := []string{"-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-fcf-protection=none", "-o"}
@@ -34,6 +35,7 @@ func buildNested(t *testing.T) string {
 // TestNestedCallsHaveParents records nested calls, a tail call from one driver function to another,
 // and calls that longjmp leaves.
 func TestNestedCallsHaveParents(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	dir := buildNested(t)
 	cmd := exec.Command(filepath.Join(dir, "nested"))

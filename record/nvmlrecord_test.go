@@ -11,11 +11,13 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/simtest"
 	"github.com/gpurec/gpurec/record/xid"
 )
 
 func TestXidsComeFromNVMLWithoutKernelLog(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	answers := simtest.LoadSimulatedNVML(t, simcudaDir)
 	simtest.SetNVMLAnswers(t, answers)
@@ -58,6 +60,7 @@ func TestXidsComeFromNVMLWithoutKernelLog(t *testing.T) {
 }
 
 func TestProcessesAndFactsAreRecorded(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	answers := simtest.LoadSimulatedNVML(t, simcudaDir)
 	simtest.SetNVMLAnswers(

@@ -10,15 +10,17 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/probe"
 )
 
 // TestNativePathsDistinguishStacks records calls whose stacks differ only in outer frames. Every
 // call must have the right stack, also if the stack was inferred.
 func TestNativePathsDistinguishStacks(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	if _, err := exec.LookPath("cc"); err != nil {
-		skip(t, "no C compiler: "+err.Error())
+		testclass.Missing(t, "no C compiler: "+err.Error())
 	}
 	program := filepath.Join(t.TempDir(), "paths")
 	out, err := exec.Command("cc", "-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-fno-inline", "-o", program, "testdata/paths.c",

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/process"
 	"github.com/gpurec/gpurec/record/unwind"
@@ -19,10 +20,11 @@ import (
 // exited. The unwinder must have forgotten the first process, or it takes the second one for
 // exited.
 func TestReusedPidIsUnwound(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	u, err := newUnwinder(newUnwindOptions(privilege.AttachAuto.ResolveForKernel()))
 	if err != nil {
-		skip(t, err.Error())
+		testclass.Missing(t, err.Error())
 	}
 	defer u.Close()
 	first := exec.Command("sleep", "1000")
@@ -64,7 +66,7 @@ func startWithPid(t *testing.T, pid int) *exec.Cmd {
 	t.Helper()
 	for range 200 {
 		if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(fmt.Sprint(pid-1)), 0); err != nil {
-			skip(t, "pids cannot be chosen: "+err.Error())
+			testclass.Missing(t, "pids cannot be chosen: "+err.Error())
 		}
 		cmd := exec.Command("sleep", "1000")
 		if err := cmd.Start(); err != nil {
@@ -80,6 +82,6 @@ func startWithPid(t *testing.T, pid int) *exec.Cmd {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}
-	skip(t, "other processes took the pid at each attempt")
+	testclass.Missing(t, "other processes took the pid at each attempt")
 	return nil
 }

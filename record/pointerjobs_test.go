@@ -17,6 +17,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/pointers"
 	"github.com/gpurec/gpurec/analyze/report/rules"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // pointerTruth is the truth about a program of examples/simcuda/pointers.c.
@@ -46,6 +47,7 @@ func (p *pointerTruth) finding() string {
 // after free at a random place. It compares analyze pointers, and the rules, with the truth: the error with both
 // sites, and nothing else. GPUREC_SEEDS is the number of programs; by default, there are eight.
 func TestPointerJobs(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	seeds := []int{1, 2, 3, 4, 8, 11, 13, 20} // five with an error, and three without
 	if n, err := strconv.Atoi(os.Getenv("GPUREC_SEEDS")); err == nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/ps"
 	"github.com/gpurec/gpurec/record/simtest"
 )
@@ -14,6 +15,7 @@ import (
 // TestListHasWhatNVMLReports lists a program that computes on a GPU, and a program that has mapped
 // the driver's library and uses no GPU.
 func TestListHasWhatNVMLReports(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	answers := simtest.LoadSimulatedNVML(t, simcudaDir)
 	t.Setenv("SIMCUDA_DEVICES", "2")
 	p := startSim(t, []string{"SIMCUDA_STATE=" + os.Getenv("SIMCUDA_STATE")}, "storm", "--calls", "100", "--wait")

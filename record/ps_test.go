@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/identity"
 	"github.com/gpurec/gpurec/record/process"
 	"github.com/gpurec/gpurec/record/ps"
@@ -31,11 +32,12 @@ func listedProcess(list ps.Listing, pid int) *ps.Process {
 func needSimcuda(t *testing.T) {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(simcudaDir, "libcuda.so.1")); err != nil {
-		skip(t, "simcuda is not built: make simcuda")
+		testclass.Missing(t, "simcuda is not built: make simcuda")
 	}
 }
 
 func TestListDescribesProcesses(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needSimcuda(t)
 	before := time.Now()
 	p := startSim(t, []string{"RANK=3", "WORLD_SIZE=8", "LOCAL_RANK=1"}, "storm", "--calls", "100", "--wait")

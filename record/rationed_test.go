@@ -11,6 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/sampling"
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/probe"
 )
 
@@ -18,6 +19,7 @@ import (
 // compares the stack of every launch that has one, also of those whose stack became known later.
 // Many call sites of this loop have equal fingerprints, so many calls stay without a stack.
 func TestRationedStacksAreNamedLater(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	dir, own := buildChains(t)
 	found := pythons(t)
@@ -30,7 +32,7 @@ func TestRationedStacksAreNamedLater(t *testing.T) {
 	opt.Stacks = probe.StacksAuto
 	s := start(t, opt)
 	if err := s.StacksError(); err != nil {
-		skip(t, err.Error())
+		testclass.Missing(t, err.Error())
 	}
 	result := runWhile(t, s, func() {
 		ration := func(share float64) {

@@ -12,6 +12,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // handle identifies a CUDA object by its process and handle.
@@ -173,6 +174,7 @@ func (b *ledgerMemory) unref(key memoryKey) {
 // live memory at each process's exit, and totals by kind. Peaks are compared for programs with one
 // thread: the order of overlapping calls of several threads is undefined.
 func TestReplayEqualsTheLedger(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	for attempt := 1; !replayChildren(t, attempt); attempt++ {
 	}
 }

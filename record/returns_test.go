@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/probe"
 	"github.com/gpurec/gpurec/record/sampling"
@@ -17,6 +18,7 @@ import (
 // are removed for a share of the time. Every launch must be recorded once; those without a return
 // are marked.
 func TestReturnsOfLaunchesAreSampled(t *testing.T) {
+	testclass.Root(t)
 	needMulti(t)
 	for _, stacks := range []string{probe.StacksFP, probe.StacksAuto} {
 		t.Run(stacks, func(t *testing.T) {
@@ -45,7 +47,7 @@ func TestReturnsOfLaunchesAreSampled(t *testing.T) {
 			}
 			s := start(t, opt)
 			if err := s.StacksError(); err != nil {
-				skip(t, err.Error())
+				testclass.Missing(t, err.Error())
 			}
 			var since int64
 			result := runWhile(t, s, func() {

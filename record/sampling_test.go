@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/overhead"
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/probe"
@@ -112,6 +113,7 @@ func withoutMissing(
 // and on: it has all launches of the recorded periods, once, no other launches, and all other
 // calls.
 func TestSampledLaunchesEqualTheLedger(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needMulti(t)
 	for _, stacks := range []string{probe.StacksFP, probe.StacksAuto} {
 		t.Run(stacks, func(t *testing.T) {
@@ -141,7 +143,7 @@ func TestSampledLaunchesEqualTheLedger(t *testing.T) {
 			opt.governor = fastGovernor()
 			s := start(t, opt)
 			if err := s.StacksError(); err != nil {
-				skip(t, err.Error())
+				testclass.Missing(t, err.Error())
 			}
 			var since int64
 			result := runWhile(t, s, func() {
@@ -201,6 +203,7 @@ func checkPeriods(t *testing.T, rows map[int32][]format.Row, recorded []period) 
 // TestPerfUprobesSampleStacksOnly checks that with perf uprobes the governor switches only the
 // stacks of launches, and that a note says so.
 func TestPerfUprobesSampleStacksOnly(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", endless, "--threads", "2", "--seed", "5", "--rate", "40000", "--wait")
 	p.expect("ready")
@@ -250,6 +253,7 @@ func skipsStacks(t *testing.T, s *Session) bool {
 
 // TestCostOfAnException checks that the measured cost of a probe hit is plausible.
 func TestCostOfAnException(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "10", "--wait")
 	p.expect("ready")
@@ -271,6 +275,7 @@ func TestCostOfAnException(t *testing.T) {
 // TestSamplingContinuesWhenAProcessExits checks that launches are recorded again after a process
 // has exited in a period without launches. The third process has probes of its own.
 func TestSamplingContinuesWhenAProcessExits(t *testing.T) {
+	testclass.Root(t)
 	needMulti(t)
 	storm := func(calls string) *simProgram {
 		p := startSim(t, nil, "storm", "--calls", calls, "--threads", "1", "--seed", "5", "--rate", "20000", "--wait")

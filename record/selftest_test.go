@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/probe"
 	"github.com/gpurec/gpurec/record/unwind"
@@ -16,6 +17,7 @@ import (
 // TestSelfTestDetectsABrokenUnwinder runs the self-test with a working unwinder, and with an
 // unwinder that is never called.
 func TestSelfTestDetectsABrokenUnwinder(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	u, err := unwind.Start(newUnwindOptions(privilege.AttachAuto.ResolveForKernel()))
 	if err != nil {

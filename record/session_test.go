@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/process"
 )
 
@@ -48,6 +49,7 @@ func openDescriptors() int {
 }
 
 func TestRecordedPlusLostEqualsTheLedger(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	calls := faultScale(150_000, 400_000)
 	p := startSim(t, nil, "storm", "--calls", fmt.Sprint(calls), "--threads", "4", "--seed", "3", "--wait")
@@ -96,6 +98,7 @@ func TestRecordedPlusLostEqualsTheLedger(t *testing.T) {
 }
 
 func TestKilledTargetLosesNothing(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	p := startSim(
 		t,
@@ -160,6 +163,7 @@ func TestKilledTargetLosesNothing(t *testing.T) {
 }
 
 func TestCallThatBlocksIsRecordedAsOpen(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	// Every launch takes a minute of simulated time, so the first synchronize blocks.
 	command := startSimCommand(t, []string{"SIMCUDA_TIME=on", "SIMCUDA_KERNEL_US=60000000"}, "leak", "--steps", "1")
@@ -185,6 +189,7 @@ func TestCallThatBlocksIsRecordedAsOpen(t *testing.T) {
 }
 
 func TestCommandIsRecordedFromItsFirstCall(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	command := startSimCommand(t, nil, "storm", "--calls", "20000", "--threads", "2", "--seed", "9")
 	opt := testOptions(t)
@@ -223,6 +228,7 @@ func TestCommandIsRecordedFromItsFirstCall(t *testing.T) {
 }
 
 func TestCommandExitStatusIsReturned(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	for script, want := range map[string]int{"exit 0": 0, "exit 7": 7, "kill -TERM $$": 128 + 15} {
 		command, err := StartCommand([]string{"sh", "-c", script}, format.Owner{})
@@ -240,6 +246,7 @@ func TestCommandExitStatusIsReturned(t *testing.T) {
 }
 
 func TestWaitForLibrary(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	// A shell calls exec to become storm: the same process, without libcuda at first.
 	cmd, begin, ledger := simShell(
@@ -265,6 +272,7 @@ func TestWaitForLibrary(t *testing.T) {
 }
 
 func TestStartReturnsTypedErrors(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "10", "--threads", "1", "--seed", "1", "--wait")
 	p.expect("ready")
@@ -298,10 +306,11 @@ func TestStartReturnsTypedErrors(t *testing.T) {
 }
 
 func TestFullDiskKeepsWhatWasWritten(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=3m"); err != nil {
-		skip(t, "cannot mount a small disk: "+err.Error())
+		testclass.Missing(t, "cannot mount a small disk: "+err.Error())
 	}
 	defer syscall.Unmount(dir, 0)
 	p := startSim(t, nil, "storm", "--calls", "100000000", "--threads", "2", "--seed", "2", "--wait")

@@ -20,26 +20,23 @@ import (
 
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/clock"
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/probe"
-	"github.com/gpurec/gpurec/record/simtest"
 )
 
 // simcudaDir is the output folder of `make simcuda`, a simulated libcuda.
 const simcudaDir = "../build/simcuda"
 
-// skip skips a test, or fails it if skips are not allowed.
-var skip = simtest.SkipOrFail
-
 // needKernel skips a test if the machine cannot attach probes to processes.
 func needKernel(t *testing.T) {
 	t.Helper()
 	if err := privilege.CheckAttach(privilege.AttachAuto); err != nil {
-		skip(t, err.Error())
+		testclass.Missing(t, err.Error())
 	}
 	if _, err := os.Stat(filepath.Join(simcudaDir, "libcuda.so.1")); err != nil {
-		skip(t, "simcuda is not built: make simcuda")
+		testclass.Missing(t, "simcuda is not built: make simcuda")
 	}
 }
 
@@ -48,7 +45,7 @@ func needMulti(t *testing.T) {
 	t.Helper()
 	needKernel(t)
 	if privilege.AttachAuto.ResolveForKernel() != privilege.AttachMulti {
-		skip(t, "this kernel has no uprobe_multi")
+		testclass.Missing(t, "this kernel has no uprobe_multi")
 	}
 }
 

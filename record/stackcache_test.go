@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/probe"
 )
 
@@ -17,9 +18,10 @@ import (
 // stack cache. Every call must have the right stack, and the busiest call site must stay in the
 // cache.
 func TestFullStackCacheKeepsBusyCallSites(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	if _, err := exec.LookPath("cc"); err != nil {
-		skip(t, "no C compiler: "+err.Error())
+		testclass.Missing(t, "no C compiler: "+err.Error())
 	}
 	program := filepath.Join(t.TempDir(), "sites")
 	out, err := exec.Command("cc", "-O2", "-fno-inline", "-o", program, "testdata/sites.c", "-L../build/simcuda", "-lcuda").

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/probe"
 	"github.com/gpurec/gpurec/record/unwind/tablecache"
 )
@@ -17,6 +18,7 @@ import (
 // with the folder of the first recording, and after one of its tables was damaged. The stacks must be
 // complete each time. Only the first recording may extract tables from files.
 func TestSecondAttachReadsNoTables(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	dir, own := buildChains(t)
 	folder := filepath.Join(t.TempDir(), "tables")
@@ -79,6 +81,7 @@ func largestFile(t *testing.T, folder string) (path string) {
 
 // TestUnsafeTableFolderIsReported records with a folder that others can write to.
 func TestUnsafeTableFolderIsReported(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	p := startSim(t, nil, "storm", "--calls", "100", "--wait")
 	p.expect("ready")

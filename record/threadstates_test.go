@@ -20,6 +20,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/hoststack"
 )
 
@@ -32,7 +33,7 @@ func startHanging(t *testing.T, env []string, kind, argument string) (p *simProg
 	t.Helper()
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		skip(t, err.Error())
+		testclass.Missing(t, err.Error())
 	}
 	p = startSim(t, env, python, hangsFile, kind, argument)
 	owner, err = strconv.Atoi(p.expect("hangs "))
@@ -115,13 +116,14 @@ func needLooks(t *testing.T) {
 	needKernel(t)
 	looker, err := hoststack.Open()
 	if err != nil {
-		skip(t, err.Error())
+		testclass.Missing(t, err.Error())
 	}
 	looker.Close()
 }
 
 // TestReasonsOfHangs records programs that hung before, in known ways.
 func TestReasonsOfHangs(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needLooks(t)
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
@@ -182,6 +184,7 @@ func TestReasonsOfHangs(t *testing.T) {
 
 // TestLooksDoNotEndWaits checks that a recording does not change the result of a call that waits.
 func TestLooksDoNotEndWaits(t *testing.T) {
+	testclass.Root(t)
 	needLooks(t)
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
@@ -203,6 +206,7 @@ func TestLooksDoNotEndWaits(t *testing.T) {
 
 // TestSilenceIsLookedAt checks the look at a process that hangs when the recording begins.
 func TestSilenceIsLookedAt(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needLooks(t)
 	p, _ := startHanging(t, nil, "sleep", "")
 	s := start(t, testOptions(t, p.pid()))
@@ -226,6 +230,7 @@ func TestSilenceIsLookedAt(t *testing.T) {
 
 // TestNoStacksNoLooks checks that --stacks off leaves out the looks.
 func TestNoStacksNoLooks(t *testing.T) {
+	testclass.Root(t)
 	needLooks(t)
 	p, _ := startHanging(t, nil, "sleep", "")
 	opt := testOptions(t, p.pid())
@@ -238,6 +243,7 @@ func TestNoStacksNoLooks(t *testing.T) {
 
 // TestRankThatDiffers records three ranks. The second one does something else than the others.
 func TestRankThatDiffers(t *testing.T) {
+	testclass.Root(t)
 	needLooks(t)
 	first, _ := startHanging(t, []string{"RANK=0", "WORLD_SIZE=2"}, "pipe", "")
 	second, _ := startHanging(t, []string{"RANK=1", "WORLD_SIZE=2"}, "sleep", "")

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/process"
 	"github.com/gpurec/gpurec/record/simtest"
 	"github.com/gpurec/gpurec/record/trigger"
@@ -251,6 +252,7 @@ var matrixPrograms = []struct {
 // TestTriggersFireOnTheirFault runs programs with one fault each, while all triggers are on. Each trigger fires on its
 // fault, and on no other. GPUREC_TRIGGER_RUNS repeats it.
 func TestTriggersFireOnTheirFault(t *testing.T) {
+	testclass.Root(t)
 	xids := simtest.NewSimulatedXids(t)
 	x := startTriggers(t, func(opt *Options) {
 		opt.Triggers.Thresholds.LeakBytes = 1 << 30 // the programs leak 13 MiB a second
@@ -312,6 +314,7 @@ var growthPrograms = []struct {
 // TestGrowthTriggersFireOnTheirFault runs these programs at the same time, while all triggers are on. Each captures once,
 // from before its event to after it. Other load of the machine makes steps slower, too, so only make agent-faults runs it.
 func TestGrowthTriggersFireOnTheirFault(t *testing.T) {
+	testclass.Root(t)
 	if os.Getenv("GPUREC_TRIGGER_RUNS") == "" {
 		t.Skip("make agent-faults runs it on a quiet machine")
 	}
@@ -366,6 +369,7 @@ func triggerRuns(variable string, times int) int {
 
 // TestCapturesHaveWhatHappened compares captures with the ledger of their programs.
 func TestCapturesHaveWhatHappened(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	x := startTriggers(t, nil)
 	for _, c := range []struct {
 		job, call string
@@ -521,6 +525,7 @@ func (x *triggerTest) checkManual() {
 
 // TestNextTriggerIsLimited kills two programs of a job, one after the other.
 func TestNextTriggerIsLimited(t *testing.T) {
+	testclass.Root(t)
 	x := startTriggers(t, nil)
 	for range 2 {
 		p := x.run("killed")
@@ -550,6 +555,7 @@ func TestNextTriggerIsLimited(t *testing.T) {
 // TestCaptureCountsLosses records with a buffer that is too small. All calls happen before the end of the capture, so
 // recorded and lost calls are those of the ledger.
 func TestCaptureCountsLosses(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	calls := faultScale(100_000, 400_000)
 	p := startSim(t, nil, "storm", "--calls", fmt.Sprint(calls), "--threads", "4", "--seed", "3", "--wait")
 	p.expect("ready")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/simtest"
 	"github.com/gpurec/gpurec/record/xid"
 )
@@ -18,18 +19,20 @@ import (
 // TestXidProgramIsAccepted loads the BPF program for the Xid tracepoint. The tracepoint exists only
 // with NVIDIA's driver.
 func TestXidProgramIsAccepted(t *testing.T) {
+	testclass.Root(t)
 	needKernel(t)
 	err := xid.CheckBPFProgram()
 	switch {
 	case err == nil, errors.Is(err, os.ErrNotExist): // no tracepoint: the verifier has accepted the program
 	case strings.Contains(err.Error(), "pci_dev"):
-		skip(t, "this kernel has no PCI: "+err.Error())
+		testclass.Missing(t, "this kernel has no PCI: "+err.Error())
 	default:
 		t.Error(err)
 	}
 }
 
 func TestXidsAreRecorded(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needKernel(t)
 	f := simtest.NewSimulatedXids(t)
 	f.WriteKernelLog(

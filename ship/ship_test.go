@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/gpurec/gpurec/agent"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // source is an agent with settable numbers.
@@ -90,6 +91,7 @@ func families(t *testing.T, c *Collector) map[string]*dto.MetricFamily {
 }
 
 func TestEachMetricIsServed(t *testing.T) {
+	testclass.Unit(t)
 	s := &source{metrics: fullMetrics()}
 	got := families(t, s.collector())
 	for i := range Table {
@@ -115,6 +117,7 @@ func TestEachMetricIsServed(t *testing.T) {
 }
 
 func TestLint(t *testing.T) {
+	testclass.Unit(t)
 	s := &source{metrics: fullMetrics()}
 	text, err := io.ReadAll(scrape(t, s.collector(), "text/plain").Body)
 	must(t, err)
@@ -129,6 +132,7 @@ func TestLint(t *testing.T) {
 }
 
 func TestExemplarsNameTheRecording(t *testing.T) {
+	testclass.Unit(t)
 	s := &source{metrics: fullMetrics()}
 	var text strings.Builder
 	must(t, scrape(t, s.collector(), "application/openmetrics-text; version=1.0.0").Write(&text))
@@ -139,6 +143,7 @@ func TestExemplarsNameTheRecording(t *testing.T) {
 }
 
 func TestAgentIsAway(t *testing.T) {
+	testclass.Unit(t)
 	s := &source{err: errors.New("connection refused")}
 	c := s.collector()
 	if got := families(t, c); len(got) != 1 || got["gpurec_agent_up"].Metric[0].GetGauge().GetValue() != 0 {
@@ -152,6 +157,7 @@ func TestAgentIsAway(t *testing.T) {
 
 // TestSeriesStayBounded changes 1,000 processes, and compares the sum with that of the series.
 func TestSeriesStayBounded(t *testing.T) {
+	testclass.Unit(t)
 	s := new(source)
 	c := s.collector()
 	last := 0.0
@@ -182,6 +188,7 @@ func TestSeriesStayBounded(t *testing.T) {
 
 // TestDocs compares docs/metrics.md with the table.
 func TestDocs(t *testing.T) {
+	testclass.Unit(t)
 	const path = "../docs/metrics.md"
 	text, err := os.ReadFile(path)
 	must(t, err)

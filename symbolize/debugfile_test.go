@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/symbolize/elftest"
 )
 
@@ -58,6 +59,7 @@ func copyFile(t testing.TB, from string, to ...string) string {
 }
 
 func TestFinderFindsDebugFiles(t *testing.T) {
+	testclass.Unit(t)
 	stripped, debug, other, id := splitProgram(t)
 	byID := filepath.Join(".build-id", id[:2], id[2:]+".debug")
 	for name, test := range map[string]struct {
@@ -102,6 +104,7 @@ func TestFinderFindsDebugFiles(t *testing.T) {
 }
 
 func TestFinderIgnoresHostileNames(t *testing.T) {
+	testclass.Unit(t)
 	for _, id := range []string{"", "a", "ab", "../../etc/passwd", "ab/../../x", "zz00", strings.Repeat("ab", 65)} {
 		if got := foundFiles(t, &Finder{Dirs: []string{t.TempDir()}}, "/bin/sh", id); got != nil {
 			t.Errorf("Files of build id %q = %q", id, got)
@@ -135,6 +138,7 @@ func newDebuginfod(t *testing.T, urls ...string) *Debuginfod {
 }
 
 func TestDebuginfodCachesFiles(t *testing.T) {
+	testclass.Unit(t)
 	_, debug, _, id := splitProgram(t)
 	var requests []string
 	empty := httptest.NewServer(http.NotFoundHandler())
@@ -155,6 +159,7 @@ func TestDebuginfodCachesFiles(t *testing.T) {
 }
 
 func TestDebuginfodRefusesWrongFiles(t *testing.T) {
+	testclass.Unit(t)
 	_, debug, other, id := splitProgram(t)
 	status := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
@@ -200,6 +205,7 @@ func TestDebuginfodRefusesWrongFiles(t *testing.T) {
 }
 
 func TestDebuginfodSkipsFailedServers(t *testing.T) {
+	testclass.Unit(t)
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close() // no server listens at this URL
 	d := newDebuginfod(t, server.URL)
@@ -212,6 +218,7 @@ func TestDebuginfodSkipsFailedServers(t *testing.T) {
 }
 
 func TestDebuginfodRefusesOtherURLs(t *testing.T) {
+	testclass.Unit(t)
 	for _, urls := range [][]string{
 		nil,
 		{"file:///etc"},
@@ -226,6 +233,7 @@ func TestDebuginfodRefusesOtherURLs(t *testing.T) {
 }
 
 func TestDebuginfodCacheFolder(t *testing.T) {
+	testclass.Unit(t)
 	t.Setenv("HOME", "/home/me")
 	t.Setenv("XDG_CACHE_HOME", "")
 	t.Setenv("DEBUGINFOD_CACHE_PATH", "")

@@ -4,9 +4,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestDemangle(t *testing.T) {
+	testclass.Unit(t)
 	tests := []struct{ mangled, short, full string }{
 		{"main", "main", "main"},
 		{"", "", ""},
@@ -53,6 +56,7 @@ func TestDemangle(t *testing.T) {
 
 // Hostile names with deep nesting or exponential repetition must not take long.
 func TestDemangleIsBounded(t *testing.T) {
+	testclass.Unit(t)
 	doubling := "_Z1fI" // each template doubles the one before: 2^40 names
 	for i := range 40 {
 		doubling += "1aI" + map[bool]string{true: "i", false: ""}[i == 0]

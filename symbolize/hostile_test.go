@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/symbolize/elftest"
 	"github.com/ulikunitz/xz"
 )
@@ -42,6 +43,7 @@ func example(t testing.TB) []byte {
 }
 
 func TestExampleIsWhole(t *testing.T) {
+	testclass.Unit(t)
 	o := open(t, example(t))
 	if o.Len() != 3 || len(o.Skipped()) != 0 {
 		t.Fatalf("Len() = %d, Skipped() = %v", o.Len(), o.Skipped())
@@ -63,6 +65,7 @@ func exercise(o *Object) {
 }
 
 func TestEveryTruncationIsSurvived(t *testing.T) {
+	testclass.Unit(t)
 	raw := example(t)
 	for n := range raw {
 		if o, err := NewObject(bytes.NewReader(raw[:n]), int64(n)); err == nil {
@@ -76,6 +79,7 @@ func TestEveryTruncationIsSurvived(t *testing.T) {
 }
 
 func TestEveryDamagedByteIsSurvived(t *testing.T) {
+	testclass.Unit(t)
 	raw := example(t)
 	for i := range raw {
 		for _, value := range []byte{0, 1, 0x7f, 0x80, 0xff} {
@@ -89,6 +93,7 @@ func TestEveryDamagedByteIsSurvived(t *testing.T) {
 }
 
 func TestClaimedSizesAllocateNothing(t *testing.T) {
+	testclass.Unit(t)
 	const size, link = 0x20, 0x28
 	put := func(raw []byte, at int, v uint64) { binary.LittleEndian.PutUint64(raw[at:], v) }
 	tests := []struct {
@@ -138,6 +143,7 @@ func TestClaimedSizesAllocateNothing(t *testing.T) {
 }
 
 func TestBrokenMiniDebugInfoKeepsOtherSymbols(t *testing.T) {
+	testclass.Unit(t)
 	if testing.Short() {
 		t.Skip("half a minute under the race detector; it has one goroutine")
 	}
@@ -169,6 +175,7 @@ func TestBrokenMiniDebugInfoKeepsOtherSymbols(t *testing.T) {
 }
 
 func TestUnpackingStopsAtTheLimit(t *testing.T) {
+	testclass.Unit(t)
 	const limit = 1 << 20
 	if got, err := decompressXZStream(compressXZ(t, make([]byte, limit)), limit); err != nil || len(got) != limit {
 		t.Errorf("at the limit: %d bytes, %v", len(got), err)
@@ -191,6 +198,7 @@ func hugeDictionary(blocks int) []byte {
 }
 
 func TestHugeDictionariesAreRefused(t *testing.T) {
+	testclass.Unit(t)
 	var err error
 	got := elftest.AllocatedBytes(func() { _, err = decompressXZStream(hugeDictionary(10000), maxMiniDebugInfoBytes) })
 	if err == nil || got > 512<<20 {
@@ -202,6 +210,7 @@ func TestHugeDictionariesAreRefused(t *testing.T) {
 }
 
 func TestOverlappingNamesCostNothing(t *testing.T) {
+	testclass.Unit(t)
 	var s elftest.Image
 	s.Names = append(bytes.Repeat([]byte{'x'}, 1<<20), 0)
 	for i := range 10_000 { // the names are suffixes of one name of 1 MiB
@@ -224,6 +233,7 @@ func TestOverlappingNamesCostNothing(t *testing.T) {
 }
 
 func TestNamesOfATruncatedFile(t *testing.T) {
+	testclass.Unit(t)
 	path := filepath.Join(t.TempDir(), "lib.so")
 	if err := os.WriteFile(path, example(t), 0o600); err != nil {
 		t.Fatal(err)
@@ -246,6 +256,7 @@ func TestNamesOfATruncatedFile(t *testing.T) {
 }
 
 func TestLookupInThousandsOfAliasesIsFast(t *testing.T) {
+	testclass.Unit(t)
 	var s elftest.Image
 	for range 200000 {
 		s.Add("f", 0x1000, 1, elf.STB_LOCAL)

@@ -4,10 +4,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // Kernel names of PyTorch 2, CUTLASS, CUB and cuDNN.
 func TestShortKernel(t *testing.T) {
+	testclass.Unit(t)
 	for full, want := range map[string]string{
 		"gemm":   "gemm",
 		"":       "",
@@ -66,6 +69,7 @@ func TestShortKernel(t *testing.T) {
 }
 
 func TestShortKernelIsBounded(t *testing.T) {
+	testclass.Unit(t)
 	for _, part := range []string{
 		"<",
 		"a<",

@@ -10,10 +10,11 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/gpurec/gpurec/symbolize/elftest"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestReadMaps(t *testing.T) {
+	testclass.Unit(t)
 	const anonymous = "7f0000000000-7f0000001000 rw-p 00000000 00:00 0 "
 	tests := []struct {
 		line string
@@ -59,6 +60,7 @@ func TestReadMaps(t *testing.T) {
 }
 
 func TestReadMapsRefusesMalformedLines(t *testing.T) {
+	testclass.Unit(t)
 	lines := []string{
 		"",
 		" ",
@@ -92,6 +94,7 @@ func TestReadMapsRefusesMalformedLines(t *testing.T) {
 }
 
 func TestFindMapping(t *testing.T) {
+	testclass.Unit(t)
 	maps, err := ReadMaps(strings.NewReader("5000-6000 r-xp 0 00:00 0 /c\n1000-2000 r-xp 0 00:00 0 /a\n2000-3000 " +
 		"r-xp 0 00:00 0 /b\n"))
 	if err != nil {
@@ -123,9 +126,10 @@ func TestFindMapping(t *testing.T) {
 }
 
 func TestReadMapsOfThisProcess(t *testing.T) {
+	testclass.Unit(t)
 	file, err := os.Open("/proc/self/maps")
 	if err != nil {
-		elftest.Skip(t, "no /proc/self/maps here: "+err.Error())
+		testclass.Missing(t, "no /proc/self/maps here: "+err.Error())
 	}
 	defer file.Close()
 	maps, err := ReadMaps(file)
@@ -161,6 +165,7 @@ func FuzzReadMaps(f *testing.F) {
 
 // A program can map files with long names: ReadMaps bounds the total length of paths.
 func TestReadMapsBoundsPaths(t *testing.T) {
+	testclass.Unit(t)
 	text := func(mappings int) io.Reader {
 		var lines []io.Reader
 		name := strings.Repeat("x", 16<<10)

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/symbolize/elftest"
 )
 
@@ -122,6 +123,7 @@ var variants = []struct {
 }
 
 func TestLookupAgreesWithNM(t *testing.T) {
+	testclass.Unit(t)
 	elftest.NeedTools(t, "gcc", "g++", "readelf")
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {
@@ -147,6 +149,7 @@ func TestLookupAgreesWithNM(t *testing.T) {
 }
 
 func TestStrippedLibraryKeepsDynamicFunctions(t *testing.T) {
+	testclass.Unit(t)
 	path := compile(t, "functions.c", "lib.so", "-shared", "-fPIC", "-DNO_MAIN")
 	local, ok := openObject(t, path).Find("local_function")
 	if !ok {
@@ -161,6 +164,7 @@ func TestStrippedLibraryKeepsDynamicFunctions(t *testing.T) {
 }
 
 func TestStrippedProgramHasNoFunctions(t *testing.T) {
+	testclass.Unit(t)
 	path := compile(t, "functions.c", "program", "-static")
 	elftest.Run(t, "strip", "--strip-all", path)
 	o := openObject(t, path)
@@ -206,6 +210,7 @@ func miniDebugInfo(t *testing.T, path string) {
 }
 
 func TestMiniDebugInfoRestoresLocalFunctions(t *testing.T) {
+	testclass.Unit(t)
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {
 			output := "program"
@@ -221,6 +226,7 @@ func TestMiniDebugInfoRestoresLocalFunctions(t *testing.T) {
 }
 
 func TestDebugFileRestoresLocalFunctions(t *testing.T) {
+	testclass.Unit(t)
 	path := compile(t, "functions.c", "lib.so", "-shared", "-fPIC", "-DNO_MAIN", "-Wl,--build-id=sha1")
 	want := nmFunctions(t, path)
 	id := openObject(t, path).BuildID()
@@ -254,6 +260,7 @@ func TestDebugFileRestoresLocalFunctions(t *testing.T) {
 }
 
 func TestBuildIDIsFoundWithoutSectionHeaders(t *testing.T) {
+	testclass.Unit(t)
 	path := compile(t, "functions.c", "program", "-Wl,--build-id=sha1")
 	want := openObject(t, path).BuildID()
 	raw, err := os.ReadFile(path)
@@ -273,6 +280,7 @@ func TestBuildIDIsFoundWithoutSectionHeaders(t *testing.T) {
 }
 
 func TestFileOffsetsAndAddressesAreInverse(t *testing.T) {
+	testclass.Unit(t)
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {
 			o := openObject(t, compile(t, v.source, "program", v.flags...))
@@ -296,6 +304,7 @@ func TestFileOffsetsAndAddressesAreInverse(t *testing.T) {
 }
 
 func TestOpenObjectRefusesOtherFiles(t *testing.T) {
+	testclass.Unit(t)
 	folder := t.TempDir()
 	text := filepath.Join(folder, "text")
 	if err := os.WriteFile(text, bytes.Repeat([]byte("hello\n"), 100), 0o600); err != nil {
@@ -309,6 +318,7 @@ func TestOpenObjectRefusesOtherFiles(t *testing.T) {
 }
 
 func TestPreferredName(t *testing.T) {
+	testclass.Unit(t)
 	const local, global, weak = elf.STB_LOCAL, elf.STB_GLOBAL, elf.STB_WEAK
 	tests := []struct {
 		name string
@@ -382,6 +392,7 @@ func TestPreferredName(t *testing.T) {
 }
 
 func TestSizelessFunctionEndsWithItsSection(t *testing.T) {
+	testclass.Unit(t)
 	var s elftest.Image
 	s.Add("last", 0x1f00, 0, elf.STB_GLOBAL)
 	o := open(t, s.Bytes())
@@ -395,6 +406,7 @@ func TestSizelessFunctionEndsWithItsSection(t *testing.T) {
 }
 
 func TestFindPrefersGlobal(t *testing.T) {
+	testclass.Unit(t)
 	var s elftest.Image
 	s.Add("twin", 0x1000, 16, elf.STB_LOCAL)
 	s.Add("twin", 0x1100, 16, elf.STB_GLOBAL)
@@ -405,6 +417,7 @@ func TestFindPrefersGlobal(t *testing.T) {
 }
 
 func TestLookupsAtTheSameTime(t *testing.T) {
+	testclass.Unit(t)
 	o := openObject(t, compile(t, "functions.c", "program", "-static"))
 	defer o.Close()
 	var group sync.WaitGroup

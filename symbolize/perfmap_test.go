@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func readPerfMap(t testing.TB, text string) *PerfMap {
@@ -20,6 +22,7 @@ func readPerfMap(t testing.TB, text string) *PerfMap {
 }
 
 func TestPerfMapLookup(t *testing.T) {
+	testclass.Unit(t)
 	p := readPerfMap(t, "1000 100 py::main:/a b.py\n0x2000 0x10 Ljava/lang/String;::<init>\n"+
 		"3000 100 old\n3040 20 new\n4000 10 inside\n3ff0 100 around\n")
 	tests := []struct {
@@ -54,6 +57,7 @@ func TestPerfMapLookup(t *testing.T) {
 }
 
 func TestPerfMapSkipsAndCountsGarbage(t *testing.T) {
+	testclass.Unit(t)
 	p := readPerfMap(t, "1000 10 a\n\nhello\n1000\n1000 10\n1000 10 \nx 10 b\n1000 0 c\nffffffffffffffff 2 d\n"+
 		"10 -1 e\n2000 10 "+strings.Repeat("x", maxPerfMapLineBytes)+"\n3000 10 f\n4000 10 cut off")
 	if p.Len() != 2 || p.Skipped() != 11 || p.Truncated() {
@@ -68,6 +72,7 @@ func TestPerfMapSkipsAndCountsGarbage(t *testing.T) {
 }
 
 func TestPerfMapIsBounded(t *testing.T) {
+	testclass.Unit(t)
 	p := readPerfMap(t, strings.Repeat("1000 10 a\n", maxPerfMapEntries+5))
 	if p.Len() != maxPerfMapEntries || p.Skipped() != 5 || !p.Truncated() {
 		t.Errorf("Len() = %d, Skipped() = %d, Truncated() = %v", p.Len(), p.Skipped(), p.Truncated())
@@ -77,6 +82,7 @@ func TestPerfMapIsBounded(t *testing.T) {
 // The last line that covers an address wins. The test compares with a simple implementation that
 // marks each address.
 func TestPerfMapLaterLinesWin(t *testing.T) {
+	testclass.Unit(t)
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		var painted [300]string

@@ -1,6 +1,10 @@
 package symbolize
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
+)
 
 // meanStack returns the stack of a PyTorch program on a real GPU with a stripped interpreter.
 func meanStack() []SiteCandidate {
@@ -83,6 +87,7 @@ func engineStack() []SiteCandidate {
 }
 
 func TestSiteFrame(t *testing.T) {
+	testclass.Unit(t)
 	type f = SiteCandidate
 	const libcuda, torch, app = "/usr/lib/x86_64-linux-gnu/libcuda.so.580.159.04", "/venv/torch/lib/libtorch_cuda.so", "/app/train"
 	const site = "/venv/lib/python3.12/site-packages/"
@@ -166,6 +171,7 @@ func TestSiteFrame(t *testing.T) {
 }
 
 func TestFrameName(t *testing.T) {
+	testclass.Unit(t)
 	for want, got := range map[string]string{
 		"step":        FrameName("step", "/app/train", 1),
 		"train+0x1f0": FrameName("", "/app/train", 0x1f0),
@@ -179,6 +185,7 @@ func TestFrameName(t *testing.T) {
 }
 
 func TestNameWithLine(t *testing.T) {
+	testclass.Unit(t)
 	for want, got := range map[string]string{
 		"step (train.py:12)": NameWithLine("step", "/app/train.py", 12),
 		"step (<string>:1)":  NameWithLine("step", "<string>", 1),
@@ -192,6 +199,7 @@ func TestNameWithLine(t *testing.T) {
 }
 
 func TestCodeFrame(t *testing.T) {
+	testclass.Unit(t)
 	kernel := SiteCandidate{Module: "kernel", Function: "futex_wait", Kernel: true}
 	libc := SiteCandidate{Module: "/lib/libc.so.6", Function: "nanosleep"}
 	program := SiteCandidate{Module: "/app/train", Function: "load"}

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // entriesOf returns n functions whose starts are drawn by start.
@@ -18,6 +20,7 @@ func entriesOf(random *rand.Rand, n int, start func() uint64) []symbolEntry {
 
 // TestSortedEntriesEqualOneSort sorts functions at even and at uneven distances.
 func TestSortedEntriesEqualOneSort(t *testing.T) {
+	testclass.Unit(t)
 	random := rand.New(rand.NewPCG(3, 4))
 	for name, start := range map[string]func() uint64{
 		"even":           func() uint64 { return 0x1000 + 16*random.Uint64N(1e6) },
@@ -43,6 +46,7 @@ func TestSortedEntriesEqualOneSort(t *testing.T) {
 
 // TestKnownEntriesAreDeleted compares with a search for each function.
 func TestKnownEntriesAreDeleted(t *testing.T) {
+	testclass.Unit(t)
 	random := rand.New(rand.NewPCG(5, 6))
 	sorted := func(n int) []symbolEntry {
 		entries := entriesOf(random, n, func() uint64 { return random.Uint64N(300) })

@@ -6,10 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // Source finds the same functions as the symbol table.
 func TestSourceAgreesWithObject(t *testing.T) {
+	testclass.Unit(t)
 	path := compile(t, "functions.c", "program", "-g", "-Wl,--build-id=sha1")
 	o := openObject(t, path)
 	s, err := OpenSource(path)
@@ -40,6 +43,7 @@ func TestSourceAgreesWithObject(t *testing.T) {
 }
 
 func TestFileWithoutDebugInfo(t *testing.T) {
+	testclass.Unit(t)
 	raw := example(t)
 	if _, err := NewSource(bytes.NewReader(raw), int64(len(raw))); !errors.Is(err, ErrNoDebugInfo) {
 		t.Errorf("NewSource: %v", err)

@@ -41,15 +41,6 @@ func CompareGolden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// SkipWithoutTool skips a test that lacks a tool. With GPUREC_MUST_RUN=1 it fails the test.
-func SkipWithoutTool(t testing.TB, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("GPUREC_MUST_RUN") == "1" {
-		t.Fatalf(format, args...)
-	}
-	t.Skipf(format, args...)
-}
-
 // CompareGoldenReports compares a report with its golden files as a table of the given width, JSON
 // and CSV.
 func CompareGoldenReports(t *testing.T, r *report.Report, name string, width int) {

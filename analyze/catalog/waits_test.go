@@ -4,9 +4,11 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestDescribeWait(t *testing.T) {
+	testclass.Unit(t)
 	for want, c := range map[string]struct {
 		fact format.WaitFact
 		at   string

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 const second = int64(1e9)
@@ -35,6 +37,7 @@ func stepsOf(r *Result) (list []Change) {
 // TestQuietSeriesHaveNoChange bounds the false alarms. Independent noise, slopes and plateaus stay below
 // MaxFalseAlarms. Series that wander for as long as a level lasts may have 2 % of false alarms.
 func TestQuietSeriesHaveNoChange(t *testing.T) {
+	testclass.Unit(t)
 	mayWander := []string{"dependent", "walk", "flips", "epochs"}
 	for name, makeValues := range quiet {
 		alarms := 0
@@ -59,6 +62,7 @@ func TestQuietSeriesHaveNoChange(t *testing.T) {
 
 // TestStepsAreFound adds a step to quiet series. It must be found at its time, and nothing else.
 func TestStepsAreFound(t *testing.T) {
+	testclass.Unit(t)
 	minFound := map[string]float64{
 		"normal": 0.97, "heavy tails": 0.97, "slope": 0.97, "plateau": 0.97, "constant": 1, "dependent": 0.9,
 		"sine": 0.5, "epochs": 0.3, // series that move up and down as much as the step
@@ -116,6 +120,7 @@ func isNear(c *Change, atS float64) bool {
 // TestLevelsReturn checks a level that lasts for some seconds: two changes. A twentieth may be missed: those
 // with too few samples of the level.
 func TestLevelsReturn(t *testing.T) {
+	testclass.Unit(t)
 	missed := 0
 	for seed := range seeds() {
 		r := rand.New(rand.NewPCG(uint64(seed), 3))
@@ -142,6 +147,7 @@ func TestLevelsReturn(t *testing.T) {
 
 // TestPatternsAreNamed checks that levels that come again are a pattern with its period.
 func TestPatternsAreNamed(t *testing.T) {
+	testclass.Unit(t)
 	r := rand.New(rand.NewPCG(1, 4))
 	s := &Series{}
 	for i := range int64(600) {
@@ -159,6 +165,7 @@ func TestPatternsAreNamed(t *testing.T) {
 
 // TestDriftIsNoStep checks that a slow movement is a drift.
 func TestDriftIsNoStep(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range seeds() {
 		for _, name := range []string{"slope", "plateau"} {
 			r := rand.New(rand.NewPCG(uint64(seed), 5))
@@ -175,6 +182,7 @@ func TestDriftIsNoStep(t *testing.T) {
 }
 
 func TestWarmUpIsNoChange(t *testing.T) {
+	testclass.Unit(t)
 	r := rand.New(rand.NewPCG(1, 6))
 	s := newSeries(r, func(_, _ int, atS float64) float64 {
 		if atS < 6 {
@@ -189,6 +197,7 @@ func TestWarmUpIsNoChange(t *testing.T) {
 }
 
 func TestOutliers(t *testing.T) {
+	testclass.Unit(t)
 	r := rand.New(rand.NewPCG(1, 7))
 	s := &Series{}
 	for i := range 1000 {
@@ -210,6 +219,7 @@ func TestOutliers(t *testing.T) {
 
 // TestRateChanges compares counters of errors: none, at a constant rate, in one burst, and from a time on.
 func TestRateChanges(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		counts []float64
 		want   []int // index of the first sample with the new rate

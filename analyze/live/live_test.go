@@ -13,6 +13,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 const second = analyzetest.Second
@@ -90,6 +91,7 @@ func checkSnapshot(t *testing.T, tl *timeline.Timeline, rows []*format.Row, s *l
 }
 
 func TestSnapshotsEqualTheReports(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(12) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		tp := analyzetest.NewTestRecording(t)
@@ -109,6 +111,7 @@ func TestSnapshotsEqualTheReports(t *testing.T) {
 }
 
 func TestTrainingWithAllocator(t *testing.T) {
+	testclass.Unit(t)
 	tp, torch := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{}, analyzetest.Mib)
 	tl, m := tp.Timeline(), live.NewMonitor()
 	var last *live.Snapshot
@@ -126,6 +129,7 @@ func TestTrainingWithAllocator(t *testing.T) {
 }
 
 func TestSamplingMakesEstimates(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	note := func(at int64, recorded bool) {
 		tp.AddRow(format.Row{
@@ -156,6 +160,7 @@ func TestSamplingMakesEstimates(t *testing.T) {
 }
 
 func TestGPUsAndErrors(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	tp.AddTwoGPUs()
 	tp.AddNVMLSample(1, 100*analyzetest.Ms, "gpu_utilization_percent", 40)

@@ -14,10 +14,12 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/analyzetest/rulecases"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // A recording that cannot be read is an error of the tool: the server continues.
 func TestBadRecordings(t *testing.T) {
+	testclass.Unit(t)
 	folder := t.TempDir()
 	write(rulecases.TroubledRecording(t), folder, "good.parquet")
 	good, err := os.ReadFile(filepath.Join(folder, "good.parquet"))
@@ -66,6 +68,7 @@ func TestBadRecordings(t *testing.T) {
 
 // Concurrent calls get the same answers as calls one after the other, and at most maxRunning reports run at once.
 func TestConcurrentCalls(t *testing.T) {
+	testclass.Unit(t)
 	folder := recordings(t)
 	c := connect(t, folder, Options{})
 	c.initialize()
@@ -103,6 +106,7 @@ func TestConcurrentCalls(t *testing.T) {
 
 // Workers run at most maxRunning functions, refuse calls if too many wait, and survive panics.
 func TestWorkers(t *testing.T) {
+	testclass.Unit(t)
 	w := newWorkers()
 	release, started := make(chan struct{}), make(chan struct{})
 	var wg sync.WaitGroup
@@ -161,6 +165,7 @@ func TestWorkers(t *testing.T) {
 
 // A call that is canceled while it waits gets an answer at once, and does not run.
 func TestCancel(t *testing.T) {
+	testclass.Unit(t)
 	folder := t.TempDir()
 	write(analyzetest.SteadyRecording(t), folder, "run.parquet")
 	c := connect(t, folder, Options{})
@@ -196,6 +201,7 @@ func TestCancel(t *testing.T) {
 
 // A call that is canceled while it runs gets an answer at once. Its place is free when the function ends.
 func TestCancelRunning(t *testing.T) {
+	testclass.Unit(t)
 	w := newWorkers()
 	ctx, cancel := context.WithCancel(context.Background())
 	started, release, ended := make(chan struct{}), make(chan struct{}), make(chan error)
@@ -216,6 +222,7 @@ func TestCancelRunning(t *testing.T) {
 
 // Calls that are canceled at any moment of their run are answered, and leave nothing behind.
 func TestCancelAtAnyMoment(t *testing.T) {
+	testclass.Unit(t)
 	folder := t.TempDir()
 	write(analyzetest.SteadyRecording(t), folder, "run.parquet")
 	c := connect(t, folder, Options{})
@@ -244,6 +251,7 @@ func TestCancelAtAnyMoment(t *testing.T) {
 
 // When the input ends, the server ends too, and cancels what runs.
 func TestEndOfInput(t *testing.T) {
+	testclass.Unit(t)
 	folder := t.TempDir()
 	write(analyzetest.SteadyRecording(t), folder, "run.parquet")
 	c := connect(t, folder, Options{})
@@ -258,6 +266,7 @@ func TestEndOfInput(t *testing.T) {
 
 // Lines that are no requests end the session with an error, or are answered, but do not crash the server.
 func TestWrongMessages(t *testing.T) {
+	testclass.Unit(t)
 	for _, line := range []string{
 		"no JSON", "{", `{"jsonrpc":"1.0","id":1,"method":"ping"}`, `[]`, `[1,2]`, `"text"`, "\x00\x01",
 		`{"jsonrpc":"2.0","id":{},"method":"ping"}`, `{"jsonrpc":"2.0"}`, `{"jsonrpc":"2.0","id":1,"result":{}}`,

@@ -9,10 +9,12 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // The server reads recordings below its folder only, whatever name a client gives.
 func TestConfinement(t *testing.T) {
+	testclass.Unit(t)
 	outside := t.TempDir()
 	folder := filepath.Join(outside, "served")
 	for _, dir := range []string{filepath.Join(folder, "sub"), filepath.Join(folder, "pipe.parquet.d"), filepath.Join(outside, "jobs")} {

@@ -15,6 +15,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/analyzetest/rulecases"
 	"github.com/gpurec/gpurec/analyze/export/digest"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // write writes a recording to a file in a folder.
@@ -54,6 +55,7 @@ func (c *client) listTools() []tool {
 
 // The handshake names the server and its only capability, and each tool promises to only read.
 func TestHandshake(t *testing.T) {
+	testclass.Unit(t)
 	c := connect(t, t.TempDir(), Options{Version: "v1.2.3"})
 	if m := c.request("tools/list", object{}); m.Error == nil {
 		t.Error("tools before the handshake")
@@ -98,6 +100,7 @@ func TestHandshake(t *testing.T) {
 
 // Each tool works with each report, in both formats, within its limit.
 func TestTools(t *testing.T) {
+	testclass.Unit(t)
 	c := connect(t, recordings(t), Options{})
 	c.initialize()
 	for _, name := range []string{"troubled.parquet", "jobs/training.parquet", "hostile.parquet"} {
@@ -148,6 +151,7 @@ func checkAnswer(t *testing.T, text, format string, maxChars int) {
 
 // Windows, filters, order and stacks of a report work as on the command line.
 func TestReportOptions(t *testing.T) {
+	testclass.Unit(t)
 	c := connect(t, recordings(t), Options{})
 	c.initialize()
 	report := func(a object) string {
@@ -203,6 +207,7 @@ func TestReportOptions(t *testing.T) {
 
 // Wrong arguments are errors of the tool, whose texts help, and the server continues.
 func TestWrongArguments(t *testing.T) {
+	testclass.Unit(t)
 	c := connect(t, recordings(t), Options{})
 	c.initialize()
 	const name = "troubled.parquet"
@@ -247,6 +252,7 @@ func TestWrongArguments(t *testing.T) {
 
 // Answers keep the limits of the call and of the server, and say what they leave out.
 func TestLimits(t *testing.T) {
+	testclass.Unit(t)
 	folder := t.TempDir()
 	tp := analyzetest.NewTestRecording(t)
 	for site := range int64(300) {
@@ -305,6 +311,7 @@ func TestLimits(t *testing.T) {
 
 // The listing has the recordings of all folders, and matches the schema that the server promises.
 func TestListRecordings(t *testing.T) {
+	testclass.Unit(t)
 	folder := recordings(t)
 	for name, content := range map[string]string{"notes.txt": "x", "bad.parquet": "no Parquet", "jobs/empty.parquet": ""} {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o644); err != nil {

@@ -20,11 +20,13 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/stacks"
 	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestControlCharactersAreReplaced checks that names in a recording cannot send control characters
 // to a terminal, or HTML to a Markdown viewer.
 func TestControlCharactersAreReplaced(t *testing.T) {
+	testclass.Unit(t)
 	tl := analyzetest.HostileRecording(t).Timeline()
 	for _, by := range group.GroupNames() {
 		leakReport, err := leaks.Run(tl, query.Options{GroupBy: by})
@@ -74,6 +76,7 @@ func TestControlCharactersAreReplaced(t *testing.T) {
 }
 
 func TestTablesFitTheWidth(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.TrainingRecording(t)
 	tp.AddStack(9, strings.Repeat("at::native::vectorized_elementwise_kernel<4, ", 20)+"日本語>")
 	analyzetest.SetStackAndSite(
@@ -101,6 +104,7 @@ func TestTablesFitTheWidth(t *testing.T) {
 }
 
 func TestNoHeader(t *testing.T) {
+	testclass.Unit(t)
 	r, err := leaks.Run(analyzetest.TrainingRecording(t).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -114,6 +118,7 @@ func TestNoHeader(t *testing.T) {
 }
 
 func TestUnknownFormat(t *testing.T) {
+	testclass.Unit(t)
 	var unknown *render.UnknownFormatError
 	if err := render.WriteReport(
 		&bytes.Buffer{},
@@ -128,6 +133,7 @@ func TestUnknownFormat(t *testing.T) {
 }
 
 func TestPlurals(t *testing.T) {
+	testclass.Unit(t)
 	for singular, plural := range map[string]string{
 		"call":       "calls",
 		"process":    "processes",
@@ -163,6 +169,7 @@ func TestPlurals(t *testing.T) {
 }
 
 func TestUnits(t *testing.T) {
+	testclass.Unit(t)
 	for want, got := range map[string]string{
 		"0 B":           units.FormatBytes(0),
 		"1023 B":        units.FormatBytes(1023),
@@ -189,6 +196,7 @@ func TestUnits(t *testing.T) {
 }
 
 func TestParseTime(t *testing.T) {
+	testclass.Unit(t)
 	w := query.Window{FromNs: analyzetest.Epoch, ToNs: analyzetest.Epoch + 60*analyzetest.Second}
 	for text, want := range map[string]int64{
 		"0s":                          analyzetest.Epoch,

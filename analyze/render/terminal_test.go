@@ -15,6 +15,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/gpurec/gpurec/analyze/units"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
@@ -22,6 +23,7 @@ var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
 // TestOnlyVerdictsAreColoured checks that Color adds escape sequences and changes nothing else, and
 // that only the text format has them.
 func TestOnlyVerdictsAreColoured(t *testing.T) {
+	testclass.Unit(t)
 	tl := analyzetest.TrainingRecording(t).Timeline()
 	leakReport, err := leaks.Run(tl, query.Options{})
 	if err != nil {
@@ -64,6 +66,7 @@ func TestOnlyVerdictsAreColoured(t *testing.T) {
 
 // TestASCIIKeepsWidths checks that ASCII output has only ASCII characters, and the same length.
 func TestASCIIKeepsWidths(t *testing.T) {
+	testclass.Unit(t)
 	tl := analyzetest.TrainingRecording(t).Timeline()
 	memoryReport, err := memory.RunWithOptions(tl, memory.Options{})
 	if err != nil {
@@ -92,6 +95,7 @@ func TestASCIIKeepsWidths(t *testing.T) {
 }
 
 func TestCourses(t *testing.T) {
+	testclass.Unit(t)
 	c := &metric.MaximumHistory{Window: query.Window{FromNs: 1000, ToNs: 3000}}
 	for _, v := range [][2]int64{{10, 5}, {1000, 7}, {1050, 1}, {1350, 9}, {1360, 2}, {2999, 4}, {3000, 8}} {
 		c.SetValue(v[0], v[1])
@@ -118,6 +122,7 @@ func TestCourses(t *testing.T) {
 // TestSparklinesMatchReports checks that the sparkline of a growing site rises, and that the
 // sparkline of memory reaches the peak of its row.
 func TestSparklinesMatchReports(t *testing.T) {
+	testclass.Unit(t)
 	tl := analyzetest.TrainingRecording(t).Timeline()
 	leakReport, err := leaks.Run(tl, query.Options{})
 	if err != nil {

@@ -9,9 +9,11 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestConditions(t *testing.T) {
+	testclass.Unit(t)
 	r, err := leaks.Run(analyzetest.TrainingRecording(t).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -44,6 +46,7 @@ func TestConditions(t *testing.T) {
 }
 
 func TestConditionsThatAreWrong(t *testing.T) {
+	testclass.Unit(t)
 	for text, want := range map[string]string{
 		"":               "has no comparison",
 		"growing":        "has no comparison",
@@ -75,6 +78,7 @@ func TestConditionsThatAreWrong(t *testing.T) {
 }
 
 func TestAnUnknownNumberFulfilsNothing(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	tp.AddAlloc(1, 1, 0x1000, 64)
 	r, err := leaks.Run(tp.Timeline(), query.Options{})

@@ -7,11 +7,13 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 var columns = []report.Column{{Key: "bytes"}, {Key: "site"}}
 
 func TestAddPutsValuesUnderTheirColumns(t *testing.T) {
+	testclass.Unit(t)
 	table := report.Table{Name: "sites", Columns: columns}
 	table.Add(report.Values{"site": "main", "bytes": int64(7)}).Brief = true
 	row := &table.Rows[0]
@@ -24,6 +26,7 @@ func TestAddPutsValuesUnderTheirColumns(t *testing.T) {
 }
 
 func TestFactsAreInTheOrderOfTheColumns(t *testing.T) {
+	testclass.Unit(t)
 	got := report.NewFacts(columns, report.Values{"site": "main", "bytes": nil})
 	if want := []report.Fact{{Column: columns[0]}, {Column: columns[1], Value: "main"}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
@@ -31,6 +34,7 @@ func TestFactsAreInTheOrderOfTheColumns(t *testing.T) {
 }
 
 func TestSortFollowsItsKeysInTurn(t *testing.T) {
+	testclass.Unit(t)
 	for keys, want := range map[string]string{
 		"bytes site":   "[5 a][5 b][3 a][<nil> c]",
 		"bytes -site":  "[5 b][5 a][3 a][<nil> c]",
@@ -58,6 +62,7 @@ func TestSortFollowsItsKeysInTurn(t *testing.T) {
 }
 
 func TestValuesAndColumnsMustMatch(t *testing.T) {
+	testclass.Unit(t)
 	table := &report.Table{Name: "sites", Columns: columns}
 	for name, c := range map[string]struct {
 		do   func()
@@ -88,6 +93,7 @@ func TestValuesAndColumnsMustMatch(t *testing.T) {
 }
 
 func TestInsertAfterLeavesTheColumnsAlone(t *testing.T) {
+	testclass.Unit(t)
 	got := report.InsertColumnAfter(columns, "bytes", report.Column{Key: "share_pct"})
 	if want := []report.Column{
 		{Key: "bytes"},
@@ -100,6 +106,7 @@ func TestInsertAfterLeavesTheColumnsAlone(t *testing.T) {
 }
 
 func TestPickFollowsItsKeys(t *testing.T) {
+	testclass.Unit(t)
 	if got, want := report.PickColumns(
 		columns,
 		"site",
@@ -116,6 +123,7 @@ func TestPickFollowsItsKeys(t *testing.T) {
 }
 
 func TestInsertColumnFillsEveryRow(t *testing.T) {
+	testclass.Unit(t)
 	table := report.Table{Columns: columns}
 	table.Add(report.Values{"bytes": int64(2), "site": "a"})
 	table.Add(report.Values{"bytes": int64(3), "site": "b"})

@@ -6,11 +6,13 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/stats"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestSolveNonNegative checks the conditions of an optimum: no gradient where x is above 0, and none
 // that points below 0 elsewhere.
 func TestSolveNonNegative(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		n := 1 + r.IntN(12)
@@ -48,6 +50,7 @@ func TestSolveNonNegative(t *testing.T) {
 }
 
 func TestInvertPositive(t *testing.T) {
+	testclass.Unit(t)
 	a := [][]float64{{4, 2, 0}, {2, 5, 1}, {0, 1, 3}}
 	inverse := stats.InvertPositive(a)
 	for i := range a {

@@ -4,10 +4,13 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // The true coefficients lie within two standard errors, and the errors are not much too large.
 func TestFitLinear(t *testing.T) {
+	testclass.Unit(t)
 	const runs, n = 300, 120
 	inside, wide := 0, 0
 	for run := range runs {
@@ -38,6 +41,7 @@ func TestFitLinear(t *testing.T) {
 }
 
 func TestFitLinearOfDependentColumns(t *testing.T) {
+	testclass.Unit(t)
 	x := []float64{1, 2, 3, 4, 5, 6}
 	if _, _, ok := FitLinear(x, [][]float64{x, x}); ok {
 		t.Error("a fit of two equal columns")
@@ -48,6 +52,7 @@ func TestFitLinearOfDependentColumns(t *testing.T) {
 }
 
 func TestFloor(t *testing.T) {
+	testclass.Unit(t)
 	var f Floor
 	f.Add(3) // in the warm-up
 	f.PassCheckpoints(1)

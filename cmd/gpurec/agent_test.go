@@ -18,6 +18,7 @@ import (
 	"github.com/gpurec/gpurec/agent"
 	"github.com/gpurec/gpurec/analyze/export/findings"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
@@ -114,6 +115,7 @@ func (a *testAgent) awaitSealed() {
 // TestFaultAgentKilledAtRandomMoments kills the agent with SIGKILL while captures begin, end and are sealed. No capture
 // whose folder had a trigger may be lost, and each one is a readable recording. The next agent keeps the ring.
 func TestFaultAgentKilledAtRandomMoments(t *testing.T) {
+	testclass.Root(t)
 	times := faultTimes(t, 5, 50)
 	a := newTestAgent(t)
 	known := make(map[string]bool)
@@ -187,6 +189,7 @@ func checkSealed(t *testing.T, path string) {
 
 // TestAgentTells runs the verbs that ask an agent.
 func TestAgentTells(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	a := newTestAgent(t)
 	a.start()
 	stdout, stderr, code := runGpurec(t, "trigger", "--socket", a.socket(), "--reason", "by hand", "--job", "train-7")
@@ -248,6 +251,7 @@ func (a *testAgent) awaitCapture(kind string) (path string) {
 
 // TestCaptureOfALeakNamesTheLine reads the findings about a program that leaks in cache_activations.
 func TestCaptureOfALeakNamesTheLine(t *testing.T) {
+	testclass.Root(t)
 	a := newTestAgent(t)
 	a.configure("triggers: {", "triggers: {leak: {for: 8s, bytes: 4MiB, after: 200ms}, ")
 	a.start()
@@ -266,6 +270,7 @@ func TestCaptureOfALeakNamesTheLine(t *testing.T) {
 // TestCaptureHasMemoryThatTheRingDropped lets a program run out of memory long after the ring has dropped the allocations
 // of its weights.
 func TestCaptureHasMemoryThatTheRingDropped(t *testing.T) {
+	testclass.Root(t)
 	a := newTestAgent(t)
 	a.configure("ring: {time: 1m", "ring: {time: 1s")
 	a.configure("oom: {enabled: false}", "oom: {before: 500ms, after: 200ms}, exit: {enabled: false}")

@@ -14,12 +14,14 @@ import (
 
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
 // TestReportOfRealRecordings records programs on simcuda and simtorch, writes their HTML reports,
 // and loads them in a browser. Tests in the folder analyze cover the contents of the page.
 func TestReportOfRealRecordings(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	sim, torch, tools := simcudaDir(), "../../build/simtorch", "../../build/tools/puppeteer"
 	browser := os.Getenv("CHROMIUM")
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -29,10 +31,7 @@ func TestReportOfRealRecordings(t *testing.T) {
 	}
 	for _, path := range []string{filepath.Join(sim, "leak"), filepath.Join(torch, "tensors"), tools, browser} {
 		if _, err := os.Stat(path); err != nil || privilege.CheckAttach(privilege.AttachAuto) != nil {
-			if os.Getenv("GPUREC_MUST_RUN") == "1" {
-				t.Fatalf("GPUREC_MUST_RUN=1, but attaching is not permitted or %q does not exist", path)
-			}
-			t.Skip("the test needs root, simcuda, simtorch and the tools of scripts/viewers.sh")
+			testclass.Missing(t, "the test needs root, simcuda, simtorch and the tools of scripts/viewers.sh")
 		}
 	}
 	gpurec, err := exec.LookPath("gpurec") // this test binary: testscript.Main adds it to PATH

@@ -16,6 +16,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/model/job"
 	"github.com/gpurec/gpurec/analyze/report/hang"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
@@ -29,6 +30,7 @@ type censusCase struct {
 // TestCensusOfHungJobs looks at simulated jobs that hang. It compares the counts with the ledger, and the verdict with
 // the fault.
 func TestCensusOfHungJobs(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	requireSimcuda(t, "ranks", privilege.AttachAuto)
 	for _, c := range []censusCase{
 		{"2.28", "stop", "behind", "has waited for rank 1", "rank 1 waits for no other rank"},

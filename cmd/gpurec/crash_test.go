@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
@@ -22,6 +23,7 @@ import (
 // and compares it with simcuda's ledger. The recovered file must have every call up to a time less
 // than five seconds before the kill.
 func TestKilledRecorderLosesAtMostFiveSeconds(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	requireSimcuda(t, "storm", privilege.AttachAuto)
 	dir := t.TempDir()
 	ledger := filepath.Join(dir, "ledger.tsv")

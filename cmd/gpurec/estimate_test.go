@@ -13,16 +13,17 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/privilege"
-	"github.com/gpurec/gpurec/record/simtest"
 )
 
 // TestLaunchesAreEstimated records a program with a small --max-overhead, so that most launches are
 // left out. The estimated number of launches must be within 5 % of those in simcuda's ledger.
 func TestLaunchesAreEstimated(t *testing.T) {
+	testclass.Root(t)
 	requireSimcuda(t, "storm", privilege.AttachMulti)
 	if privilege.AttachAuto.ResolveForKernel() != privilege.AttachMulti {
-		simtest.SkipOrFail(t, "sampling launches needs Linux 6.6")
+		testclass.Missing(t, "sampling launches needs Linux 6.6")
 	}
 	const tries, most = 2, 0.05 // one busy moment of the machine may change the rate between spans
 	for try := 1; ; try++ {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // smallDisk mounts a file system from an image file and returns its folder. fsfreeze can freeze
@@ -38,6 +39,7 @@ func smallDisk(t *testing.T) string {
 // TestFaultDiskFreezes freezes the disk of the recording for longer than the ring buffer can hold
 // events. The recorder must lose no call, and the file must be complete.
 func TestFaultDiskFreezes(t *testing.T) {
+	testclass.Root(t)
 	seconds, rate := faultTimes(t, 3, 30), 20_000
 	if seconds > 3 {
 		rate = 60_000

@@ -11,12 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
 // TestFaultRecorderKilledWhileItHolds kills gpurec with signal 9 while it starts and holds programs
 // that call CUDA at once. No process may stay stopped.
 func TestFaultRecorderKilledWhileItHolds(t *testing.T) {
+	testclass.Root(t)
 	sim, watched := simcudaDir(), requireSimcuda(t, "watched", privilege.AttachAuto)
 	gpurec, err := exec.LookPath("gpurec")
 	must(t, err)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
@@ -223,6 +224,7 @@ func (r *recording) hasAll(t *testing.T, ledger map[string][]call) (sum int) {
 // TestFaultRecorderKilledAtRandomMoments kills the recorder with SIGKILL. All calls up to the last
 // but one segment must be on disk, and the program must continue.
 func TestFaultRecorderKilledAtRandomMoments(t *testing.T) {
+	testclass.Root(t)
 	// A segment starts every 0.3 s. Writing it takes longer if other processes write to the disk.
 	const segment, slack = 300 * time.Millisecond, 4 * time.Second
 	times := faultTimes(t, 3, 200)
@@ -293,6 +295,7 @@ func TestFaultRecorderKilledAtRandomMoments(t *testing.T) {
 // TestFaultRecorderStopped stops the recorder with SIGSTOP. The program must continue, and gpurec
 // must count the calls that did not fit into the ring buffer as lost.
 func TestFaultRecorderStopped(t *testing.T) {
+	testclass.Root(t)
 	for range faultTimes(t, 1, 10) {
 		v := startVictim(t, 20000)
 		output := filepath.Join(t.TempDir(), "r.parquet")

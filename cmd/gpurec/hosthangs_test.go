@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/simtest"
 )
 
@@ -135,6 +136,7 @@ func (th *lookedThread) checkReason(t *testing.T, v hostVariant, fault simtest.H
 // With GPUREC_SEEDS, the programs hang for a minute before the look, and each one is looked at 1,000
 // times.
 func TestHostHangs(t *testing.T) {
+	testclass.Root(t)
 	seeds, all := hostSeeds()
 	for seed := 1; seed <= min(seeds, 3); seed++ {
 		var programs []*hangingProgram

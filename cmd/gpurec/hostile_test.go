@@ -21,6 +21,7 @@ import (
 	"unsafe"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"golang.org/x/sys/unix"
 )
 
@@ -241,6 +242,7 @@ func (p *hostileProgram) mapFiles() {
 // TestHostileProcess records two programs: one with known calls, and a hostile one. The hostile
 // program tries to hang or crash the recorder, to fill its memory, and to write to its terminal.
 func TestHostileProcess(t *testing.T) {
+	testclass.Root(t)
 	v := startVictim(t, 2000)
 	dir := t.TempDir()
 	must(t, os.MkdirAll(filepath.Join(dir, "libs", "lib"), 0o755))

@@ -18,6 +18,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/simtest"
 	"github.com/gpurec/gpurec/symbolize"
 )
@@ -88,6 +89,7 @@ var hostChecks = []hostCheck{
 // important ones. With GPUREC_HOST_LOAD=1, other programs use all processors. GPUREC_HOST_KEEP is a folder
 // that gets the recordings and their truth.
 func TestHostJobs(t *testing.T) {
+	testclass.Root(t)
 	if out, _, _ := runGpurec(t, "record", "--help"); !strings.Contains(out, "--host") {
 		t.Skip("gpurec record has no flag --host")
 	}
@@ -216,7 +218,7 @@ func limitCPU(t *testing.T, pid int) {
 		folder, limits = "/sys/fs/cgroup/"+name, map[string]string{"cpu.max": fmt.Sprintf("%d %d", quotaUs, periodUs)}
 	}
 	if err := os.Mkdir(folder, 0o755); err != nil {
-		simtest.SkipOrFail(t, "no cgroup with a CPU limit: "+err.Error())
+		testclass.Missing(t, "no cgroup with a CPU limit: "+err.Error())
 	}
 	// The program has ended: its cleanup comes first, because it was added later.
 	t.Cleanup(func() {
@@ -226,7 +228,7 @@ func limitCPU(t *testing.T, pid int) {
 		must(t, os.WriteFile(filepath.Join(folder, file), []byte(value), 0o644))
 	}
 	if err := os.WriteFile(filepath.Join(folder, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644); err != nil {
-		simtest.SkipOrFail(t, "the program cannot move into a cgroup: "+err.Error())
+		testclass.Missing(t, "the program cannot move into a cgroup: "+err.Error())
 	}
 }
 

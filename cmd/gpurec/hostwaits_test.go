@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/simtest"
 )
@@ -52,7 +53,7 @@ func hostInterpreters(t *testing.T) []string {
 		}
 	}
 	if len(list) == 0 {
-		simtest.SkipOrFail(t, "no CPython 3.11 to 3.13 is installed")
+		testclass.Missing(t, "no CPython 3.11 to 3.13 is installed")
 	}
 	return list
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 	"golang.org/x/sys/unix"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
@@ -29,6 +30,7 @@ var probedByPerf = []string{"cuMemAlloc_v2", "cuMemFree_v2", "cuMemcpyHtoD_v2", 
 // finished and gpurec removes probes, the test interrupts gpurec again. The file must stay
 // unchanged with every call of simcuda's ledger, and the exit status must be 0.
 func TestPerfInterruptFinishesFileFirst(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	dir, env := simEnvironment(t)
 	storm := exec.Command(
 		filepath.Join(dir, "simcuda/storm"),
@@ -71,6 +73,7 @@ func TestPerfInterruptFinishesFileFirst(t *testing.T) {
 // TestPerfInterruptKeepsCommandStatus records a command until it exits, and interrupts only the
 // removal of probes. gpurec must exit with the status of the command.
 func TestPerfInterruptKeepsCommandStatus(t *testing.T) {
+	testclass.Root(t)
 	dir, env := simEnvironment(t)
 	script := filepath.Join(dir, "simcuda/storm") + " --calls 2000 --threads 1 --seed 4 && exit 7"
 	r := startPerfRecorder(t, dir, env, "--", "sh", "-c", script)

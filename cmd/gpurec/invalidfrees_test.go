@@ -16,11 +16,13 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/cudaerrors"
 	"github.com/gpurec/gpurec/analyze/report/rules"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestInvalidFreesOfRecordings records programs with invalid frees. It compares the verdicts of the
 // report, and the functions that allocated and freed, with the known errors of the programs.
 func TestInvalidFreesOfRecordings(t *testing.T) {
+	testclass.Root(t)
 	needVerdicts(t)
 	cases := []struct {
 		scenario

@@ -11,11 +11,14 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestJobControlOfRecorder presses Ctrl-Z while gpurec records and holds a command, and continues the
 // job with fg. The shell must see one stop, and the recording must be complete.
 func TestJobControlOfRecorder(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	dir, env := simEnvironment(t)
 	bash, err := exec.LookPath("bash")
 	must(t, err)

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // mayImport is the import map of ARCHITECTURE.md. It lists the folders and modules that each folder
@@ -23,8 +25,10 @@ var mayImport = map[string][]string{
 		"github.com/klauspost/compress/zstd",
 		"golang.org/x/sys",
 	},
-	"bpf":           {"github.com/cilium/ebpf"},
-	"scripts/prose": {},
+	"bpf":                {"github.com/cilium/ebpf"},
+	"scripts/prose":      {},
+	"scripts/gate":       {"internal/testclass"},
+	"internal/testclass": {},
 	"scripts/compare-cupti": {
 		"analyze/model/activity", "analyze/model/idle",
 		"analyze/model/timeline",
@@ -240,7 +244,7 @@ var mayImport = map[string][]string{
 		"format", "record/clock", "record/process", "record/rows", "golang.org/x/sys",
 	},
 	"record/unwind/remote":     {"symbolize", "go.opentelemetry.io/ebpf-profiler"},
-	"record/simtest":           {"github.com/NVIDIA/go-nvml", "golang.org/x/sys"},
+	"record/simtest":           {"internal/testclass", "github.com/NVIDIA/go-nvml", "golang.org/x/sys"},
 	"record/identity":          {"format"},
 	"record/unwind/tablecache": {},
 	"record/unwind": {
@@ -470,7 +474,7 @@ var mayImport = map[string][]string{
 
 	"symbolize/dwarf":   {"symbolize/elffile"},
 	"symbolize/elffile": {},
-	"symbolize/elftest": {}, // used only by tests
+	"symbolize/elftest": {"internal/testclass"}, // used only by tests
 
 	"analyze/report": {
 		"format",
@@ -542,7 +546,7 @@ var mayImport = map[string][]string{
 		"github.com/modelcontextprotocol/go-sdk",
 	},
 
-	"analyze/analyzetest/viewers":    {"analyze/analyzetest"},
+	"analyze/analyzetest/viewers":    {"internal/testclass", "analyze/analyzetest"},
 	"analyze/analyzetest/gpuprogram": {"format", "analyze/analyzetest", "analyze/model/activity"},
 	"analyze/analyzetest/rankjob": {
 		"format",
@@ -713,6 +717,7 @@ func reportMayUse(others ...string) []string {
 const module = "github.com/gpurec/gpurec/"
 
 func TestImportDirections(t *testing.T) {
+	testclass.Unit(t)
 	const root = "../.."
 	seen := make(map[string]bool)
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -764,6 +769,7 @@ func TestImportDirections(t *testing.T) {
 // TestModelImportsNoReport checks the lists in mayImport: no model package may import a report, and
 // no report may import a package that renders or exports reports.
 func TestModelImportsNoReport(t *testing.T) {
+	testclass.Unit(t)
 	never := []struct{ folder, imports string }{
 		{"analyze/model", "analyze/report"},
 		{"analyze/model", "analyze/render"},

@@ -12,12 +12,15 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestManPages generates a manual page for every command and checks that it describes the command
 // and its flags. The pages stay in the folder $GPUREC_MAN, if that is set: `make man` runs this
 // test, so that gpurec itself needs no library for manual pages.
 func TestManPages(t *testing.T) {
+	testclass.Unit(t)
 	dir := cmp.Or(os.Getenv("GPUREC_MAN"), t.TempDir())
 	root := newRootCommand()
 	root.InitDefaultCompletionCmd()

@@ -16,6 +16,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/analyzetest/rulecases"
 	"github.com/gpurec/gpurec/analyze/analyzetest/viewers"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // servedFolder returns a folder with a recording that has problems.
@@ -30,6 +31,7 @@ func servedFolder(t *testing.T) string {
 
 // The client of the protocol's official SDK for node can use each tool of the server.
 func TestMCPOfficialClient(t *testing.T) {
+	testclass.Unit(t)
 	sdk := viewers.ToolPath(t, "mcp", "node_modules", "@modelcontextprotocol", "sdk")
 	call := func(name string, arguments map[string]any) map[string]any {
 		return map[string]any{"name": name, "arguments": arguments}
@@ -63,6 +65,7 @@ func TestMCPOfficialClient(t *testing.T) {
 // The server as a process has no socket, opens no file outside of its folder but those of a Go program, and ends with
 // its input.
 func TestMCPProcess(t *testing.T) {
+	testclass.Unit(t)
 	folder := servedFolder(t)
 	cmd := exec.Command(lookGpurec(t), "mcp", "--dir", folder)
 	cmd.Stderr = os.Stderr
@@ -126,6 +129,7 @@ func checkOpenFiles(t *testing.T, pid int, folder string) {
 
 // Wrong command lines of mcp are usage errors.
 func TestMCPUsage(t *testing.T) {
+	testclass.Unit(t)
 	for _, c := range []struct{ args, stderr string }{
 		{"", "--dir is missing"},
 		{"--dir /", "--dir / is the whole system"},

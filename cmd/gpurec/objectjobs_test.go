@@ -19,6 +19,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/objects"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
@@ -38,6 +39,7 @@ func (o objectTask) name() string { return o.Kind + " at " + o.Site }
 // compares the verdicts of analyze objects with their truth. GPUREC_SEEDS is the number of programs; by
 // default, there are four.
 func TestObjectJobs(t *testing.T) {
+	testclass.Root(t)
 	program := requireSimcuda(t, "objectleaks", privilege.AttachAuto)
 	seeds := []int{3, 8, 11, 14} // two with a leak, and two without
 	if n, err := strconv.Atoi(os.Getenv("GPUREC_SEEDS")); err == nil {

@@ -18,11 +18,13 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/oom"
 	"github.com/gpurec/gpurec/analyze/report/rules"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestOOMUnderALimit records a program on simtorch that runs out of memory under a memory limit. It
 // compares the causes and byte counts of the report with those that the program prints.
 func TestOOMUnderALimit(t *testing.T) {
+	testclass.Root(t)
 	needVerdicts(t)
 	for _, conf := range []string{"expandable_segments:False", "expandable_segments:True"} {
 		t.Run(conf, func(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 	"golang.org/x/sys/unix"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
@@ -109,10 +110,7 @@ func snapshot(t *testing.T, dir string) string {
 func needOutputs(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 || privilege.CheckAttach(privilege.AttachAuto) != nil {
-		if os.Getenv("GPUREC_MUST_RUN") == "1" {
-			t.Fatal("GPUREC_MUST_RUN=1, but the test does not run as root")
-		}
-		t.Skip("devices and files of other users need root")
+		testclass.Missing(t, "devices and files of other users need root")
 	}
 }
 
@@ -136,6 +134,7 @@ func outputRecordings(t *testing.T, dir string) (finished, unfinished string) {
 // TestUnsafeOutputs passes every unsafe path to every flag that names an output file. gpurec must
 // print one error that names the path. It must not create, change or remove any file.
 func TestUnsafeOutputs(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needOutputs(t)
 	dir := t.TempDir()
 	finished, unfinished := outputRecordings(t, dir)
@@ -192,6 +191,7 @@ func TestUnsafeOutputs(t *testing.T) {
 // TestUnsafeDerivedOutputs creates devices and links at paths that gpurec derives from the output
 // path: the folder of segments, and later parts of a trace. gpurec must not write to them.
 func TestUnsafeDerivedOutputs(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needOutputs(t)
 	dir := t.TempDir()
 	finished, _ := outputRecordings(t, dir)
@@ -232,6 +232,7 @@ func TestUnsafeDerivedOutputs(t *testing.T) {
 // TestSafeOutputs writes to folders that other users may write to but whose files they cannot
 // replace.
 func TestSafeOutputs(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	needOutputs(t)
 	dir := t.TempDir()
 	must(t, os.Chmod(dir, 0o755))

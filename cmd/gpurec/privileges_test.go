@@ -17,6 +17,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 	"golang.org/x/sys/unix"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
@@ -24,6 +25,7 @@ import (
 // needs. With these it still records complete stacks of processes and libraries that start later.
 // The command and the recording belong to another user, as under sudo.
 func TestRecorderDropsPrivileges(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	sim := simcudaDir()
 	requireSimcuda(t, "torchrun", privilege.AttachAuto)
 	const targetUser, calls, workers = 65534, 500, 4

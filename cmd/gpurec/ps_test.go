@@ -21,6 +21,7 @@ import (
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"golang.org/x/sys/unix"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/nvml"
 	"github.com/gpurec/gpurec/record/ps"
 )
@@ -59,6 +60,7 @@ func psList() ps.Listing {
 }
 
 func TestPsTable(t *testing.T) {
+	testclass.Unit(t)
 	const want = `PID   USER  COMMAND   GPU  MEMORY   SM%  RANK  JOB   CONTAINER     SINCE  COMMAND LINE
 4242  ada   python3   0    3.0 GiB  0    3/8   1234  0123456789ab  3h15m  python3 train.py
 4242  ada   python3   1    -        -    3/8   1234  0123456789ab  3h15m  python3 train.py
@@ -85,6 +87,7 @@ func TestPsTable(t *testing.T) {
 }
 
 func TestPsCSV(t *testing.T) {
+	testclass.Unit(t)
 	var out bytes.Buffer
 	must(t, printPsCSV(&out, psList()))
 	lines, err := csv.NewReader(&out).ReadAll()
@@ -175,6 +178,7 @@ func TestPsCSV(t *testing.T) {
 }
 
 func TestPsJSON(t *testing.T) {
+	testclass.Unit(t)
 	list := psList()
 	list.Denied = 2
 	var out bytes.Buffer
@@ -201,6 +205,7 @@ func TestPsJSON(t *testing.T) {
 }
 
 func TestPsNotes(t *testing.T) {
+	testclass.Unit(t)
 	list := psList()
 	if notes := describeMissingData(list); notes != nil {
 		t.Errorf("%q", notes)
@@ -229,6 +234,7 @@ func TestPsNotes(t *testing.T) {
 }
 
 func TestAge(t *testing.T) {
+	testclass.Unit(t)
 	for d, want := range map[time.Duration]string{
 		-time.Second: "0s", 59 * time.Second: "59s", 61 * time.Second: "1m1s", 25 * time.Hour: "1d1h", 3*time.Hour + 59*time.Minute: "3h59m",
 	} {
@@ -241,12 +247,10 @@ func TestAge(t *testing.T) {
 // TestPsOfAHostileProcess runs gpurec ps with a process that has a command line of 1 TiB, and a
 // name with terminal escape sequences.
 func TestPsOfAHostileProcess(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	driver, err := os.ReadFile(filepath.Join(simcudaDir(), "libcuda.so.1"))
 	if err != nil {
-		if os.Getenv("GPUREC_MUST_RUN") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip("simcuda is not built: make simcuda")
+		testclass.Missing(t, "simcuda is not built: make simcuda")
 	}
 	dir := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, "libcuda.so.1"), driver, 0o755))
@@ -283,6 +287,7 @@ func TestPsOfAHostileProcess(t *testing.T) {
 // TestRecordWithoutTargetOnATerminal checks that "gpurec record" without a target prints the
 // processes that use CUDA, and a command to paste.
 func TestRecordWithoutTargetOnATerminal(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	dir, env := simEnvironment(t)
 	leak := startLeak(t, dir, env)
 	master, slave := openTerminal(t)

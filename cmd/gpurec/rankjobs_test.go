@@ -20,6 +20,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/job"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/hang"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
@@ -148,6 +149,7 @@ type rankRun struct {
 // the fault. The clocks of different hosts differ by up to 100 ms. GPUREC_SEEDS is the number of jobs. GPUREC_SEED is
 // the only seed to run.
 func TestRankJobs(t *testing.T) {
+	testclass.Root(t)
 	requireSimcuda(t, "ranks", privilege.AttachAuto)
 	seeds, err := strconv.Atoi(cmp.Or(os.Getenv("GPUREC_SEEDS"), "3"))
 	must(t, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/ranks"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
@@ -78,6 +79,7 @@ func drawStragglerJob(seed int) *stragglerJob {
 // TestRankStragglers records simulated jobs with a slow rank, a slow network or none, without GPU times. It compares what
 // analyze ranks says with the fault. GPUREC_SEEDS is the number of jobs. GPUREC_SEED is the only seed to run.
 func TestRankStragglers(t *testing.T) {
+	testclass.Root(t)
 	requireSimcuda(t, "ranks", privilege.AttachAuto)
 	seeds, err := strconv.Atoi(cmp.Or(os.Getenv("GPUREC_SEEDS"), "2"))
 	must(t, err)
@@ -106,6 +108,7 @@ func TestRankStragglers(t *testing.T) {
 // a slow network, and accuse no rank of a job without a fault. On a busy machine, too few progress words may be read: then
 // the job is recorded again.
 func TestRankStragglersWithGPUTimes(t *testing.T) {
+	testclass.Root(t)
 	requireSimcuda(t, "ranks", privilege.AttachAuto)
 	const attempts = 12
 	for i, fault := range stragglerGPUFaults {

@@ -8,12 +8,14 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record"
 	"github.com/gpurec/gpurec/record/progress"
 )
 
 // TestGPUTimeFlag parses --gpu-time, and refuses it without launches.
 func TestGPUTimeFlag(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	var f gpuTimeFlag
 	if f.String() != "off" {
 		t.Errorf("the default is %s", f.String())

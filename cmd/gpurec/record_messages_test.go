@@ -6,9 +6,11 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestDescribeSwitchCost(t *testing.T) {
+	testclass.Unit(t)
 	fact := &format.HostFact{Switches: 2_760_000, TargetSwitches: 30_000, SwitchNs: 62, TargetSwitchNs: 420}
 	want := "cost of --host: 273,000 context switches/s of other programs at 62 ns (1.69 % of a core), " +
 		"3,000/s of recorded threads at 420 ns (0.13 %)"

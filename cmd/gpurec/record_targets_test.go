@@ -7,10 +7,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/ps"
 )
 
 func TestNoMatchMessageSuggestsProcesses(t *testing.T) {
+	testclass.Unit(t)
 	python := func(pids ...int) (all []ps.Process) {
 		for _, pid := range pids {
 			all = append(all, ps.Process{Pid: pid, Command: "python", Cgroup: "/job 1"})
@@ -66,6 +68,7 @@ func TestNoMatchMessageSuggestsProcesses(t *testing.T) {
 
 // TestShellQuote lets a shell parse quoted texts, as the shell would parse a pasted command.
 func TestShellQuote(t *testing.T) {
+	testclass.Unit(t)
 	for _, text := range []string{"plain-1.2/x:y", "", "a b", "it's", `$(id)"\`, "`id`", "~", "*", "a\tb", "ü", "{a,b}", "!x", "-p"} {
 		out, err := exec.Command("sh", "-c", "printf %s "+quoteForShell(text)).Output()
 		if err != nil || string(out) != text {

@@ -8,14 +8,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/gpurec/gpurec/format"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
@@ -31,11 +33,30 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// TestScripts runs the scripts testdata/*.txt. Scripts named root-* attach to processes and need
-// root.
+// TestScripts runs the scripts testdata/*.txt that need no probes.
 func TestScripts(t *testing.T) {
+	testclass.Unit(t)
+	runScripts(t, func(name string) bool { return !strings.HasPrefix(name, "root-") })
+}
+
+// TestRootScripts runs the scripts testdata/root-*.txt, which attach to processes.
+func TestRootScripts(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
+	requireSimcuda(t, "leak", privilege.AttachAuto)
+	if _, err := os.Stat(filepath.Join(simcudaDir(), "../simtorch/renamed/libc10_cuda.so")); err != nil {
+		testclass.Missing(t, "simtorch is not built: make simtorch")
+	}
+	runScripts(t, func(name string) bool { return strings.HasPrefix(name, "root-") })
+}
+
+// runScripts runs the scripts of testdata whose names are selected.
+func runScripts(t *testing.T, isSelected func(name string) bool) {
+	t.Helper()
+	files, err := filepath.Glob("testdata/*.txt")
+	must(t, err)
+	files = slices.DeleteFunc(files, func(path string) bool { return !isSelected(filepath.Base(path)) })
 	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata",
+		Files:               files,
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("SIM", simcudaDir())
@@ -43,24 +64,6 @@ func TestScripts(t *testing.T) {
 			env.Setenv("SIMCUDA_STATE", filepath.Join(env.WorkDir, "simcuda-state"))
 			env.Defer(func() { killPrograms(env.WorkDir) })
 			return nil
-		},
-		Condition: func(cond string) (bool, error) {
-			if cond == "simtorch" {
-				_, err := os.Stat(filepath.Join(simcudaDir(), "../simtorch/renamed/libc10_cuda.so"))
-				if err != nil && os.Getenv("GPUREC_MUST_RUN") == "1" {
-					return false, fmt.Errorf("GPUREC_MUST_RUN=1, but %w", err)
-				}
-				return err == nil, nil
-			}
-			if cond != "kernel" {
-				return false, fmt.Errorf("unknown condition %q", cond)
-			}
-			_, serr := os.Stat(filepath.Join(simcudaDir(), "libcuda.so.1"))
-			err := privilege.CheckAttach(privilege.AttachAuto)
-			if (serr != nil || err != nil) && os.Getenv("GPUREC_MUST_RUN") == "1" {
-				return false, fmt.Errorf("GPUREC_MUST_RUN=1, but simcuda: %v, privileges: %v", serr, err)
-			}
-			return serr == nil && err == nil, nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"start":     startProgram,

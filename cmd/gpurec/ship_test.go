@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpurec/gpurec/agent"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // startShip starts gpurec ship, and returns the URL that it serves.
@@ -89,6 +90,7 @@ func recordedSums(t *testing.T, path string) map[string]int64 {
 
 // TestShipEqualsTheRecording compares the numbers of a scrape with the rows of the ring, and then with no agent.
 func TestShipEqualsTheRecording(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	a := newTestAgent(t)
 	ring := a.start().Output
 	url := startShip(t, a.socket())

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/privilege"
-	"github.com/gpurec/gpurec/record/simtest"
 )
 
 // simcudaDir returns the folder with the output of `make simcuda`.
@@ -28,7 +28,7 @@ func requireSimcuda(t *testing.T, program string, method privilege.AttachMethod)
 	t.Helper()
 	path := filepath.Join(simcudaDir(), program)
 	if _, err := os.Stat(path); err != nil || privilege.CheckAttach(method) != nil {
-		simtest.SkipOrFail(t, "attaching needs root and simcuda")
+		testclass.Missing(t, "attaching needs root and simcuda")
 	}
 	return path
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/analyzetest/viewers"
 	"github.com/gpurec/gpurec/analyze/export/sql"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // sqlRun runs "gpurec analyze sql" with DuckDB on PATH in a folder. The home folder has a ~/.duckdbrc that
@@ -59,6 +60,7 @@ func sqlRecording(t *testing.T, path string, launches int) {
 
 // TestSQLPaths queries recordings whose paths could be patterns, partitions, addresses or SQL.
 func TestSQLPaths(t *testing.T) {
+	testclass.Browser(t)
 	dir := t.TempDir()
 	names := []string{
 		"run.parquet",
@@ -108,6 +110,7 @@ func TestSQLPaths(t *testing.T) {
 
 // TestSQLHasNoAccess checks that statements reach no files but the recordings, and no configuration.
 func TestSQLHasNoAccess(t *testing.T) {
+	testclass.Browser(t)
 	dir := t.TempDir()
 	sqlRecording(t, filepath.Join(dir, "run.parquet"), 3)
 	sqlRecording(t, filepath.Join(dir, "other.parquet"), 3)
@@ -133,6 +136,7 @@ func TestSQLHasNoAccess(t *testing.T) {
 
 // TestSQLExamples runs every example, from the arguments and all from standard input.
 func TestSQLExamples(t *testing.T) {
+	testclass.Browser(t)
 	dir := docsFolder(t)
 	examples := strings.Split(sql.Examples, "\n\n")
 	if len(examples) != 10 {
@@ -157,6 +161,7 @@ func TestSQLExamples(t *testing.T) {
 
 // TestSQLUsage checks errors, and what needs no DuckDB.
 func TestSQLUsage(t *testing.T) {
+	testclass.Unit(t)
 	dir := t.TempDir()
 	sqlRecording(t, filepath.Join(dir, "run.parquet"), 3)
 	for _, c := range []struct {

@@ -13,13 +13,14 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/live"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/privilege"
-	"github.com/gpurec/gpurec/record/simtest"
 )
 
 // TestLiveNumbersEqualTheRecording compares the lines of record --live=json with the recording of the same
 // seconds.
 func TestLiveNumbersEqualTheRecording(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	requireSimcuda(t, "storm", privilege.AttachMulti)
 	dir := t.TempDir()
 	pid, begin := startWaitingStorm(t, filepath.Join(dir, "ledger.tsv"))
@@ -91,9 +92,10 @@ func callsBySecond(t *testing.T, rec *format.Recording) (calls, launches map[int
 
 // TestTopInATerminal runs top in tmux, presses keys, and reads the screen.
 func TestTopInATerminal(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	requireSimcuda(t, "storm", privilege.AttachMulti)
 	if _, err := exec.LookPath("tmux"); err != nil {
-		simtest.SkipOrFail(t, err.Error())
+		testclass.Missing(t, err.Error())
 	}
 	dir := t.TempDir()
 	pid, begin := startWaitingStorm(t, filepath.Join(dir, "ledger.tsv"))

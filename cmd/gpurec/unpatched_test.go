@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 const (
@@ -24,6 +25,7 @@ const (
 // of the unwinder. An unpatched build records no Python frames. It prints the reason when a
 // recording starts, stores it in the recording, and prints it in "gpurec check".
 func TestPythonFramesNeedThePatches(t *testing.T) {
+	testclass.Root(t)
 	needVerdicts(t)
 	patched, err := exec.LookPath("gpurec") // this test binary: testscript.Main adds it to PATH
 	must(t, err)

@@ -27,6 +27,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/privilege"
 )
 
@@ -117,6 +118,7 @@ func (s score) String() string {
 // TestVerdicts records test programs whose leaks are known, and compares the verdicts of the leak
 // report with these leaks. `make verdicts` runs all programs, a plain test run only a few.
 func TestVerdicts(t *testing.T) {
+	testclass.Root(t)
 	needVerdicts(t)
 	all := os.Getenv("GPUREC_VERDICTS") == "1"
 	scenarios := slices.DeleteFunc(readScenarios(t), func(s scenario) bool { return !all && !s.always })
@@ -158,10 +160,7 @@ func needVerdicts(t *testing.T) {
 	t.Helper()
 	for _, path := range []string{"../../build/simcuda/verdicts", "../../build/simtorch/libc10_cuda.so"} {
 		if _, err := os.Stat(path); err != nil || privilege.CheckAttach(privilege.AttachAuto) != nil {
-			if os.Getenv("GPUREC_MUST_RUN") == "1" {
-				t.Fatalf("GPUREC_MUST_RUN=1, but attaching is not permitted or %s does not exist", path)
-			}
-			t.Skip("attaching needs root, simcuda and simtorch")
+			testclass.Missing(t, "attaching needs root, simcuda and simtorch")
 		}
 	}
 }

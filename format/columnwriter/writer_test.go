@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/format/columnwriter"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/parquet-go/parquet-go"
 	pq "github.com/parquet-go/parquet-go/format"
 )
@@ -169,6 +170,7 @@ func equal[R any](a, b []R) bool {
 }
 
 func TestFilesEqualThoseOfTheLibrary(t *testing.T) {
+	testclass.Unit(t)
 	if testing.Short() {
 		t.Skip("half a minute under the race detector; it has one goroutine")
 	}
@@ -267,6 +269,7 @@ func compareChunks(t *testing.T, want, got *pq.ColumnMetaData) {
 }
 
 func TestRowGroupsAreBounded(t *testing.T) {
+	testclass.Unit(t)
 	w := newWriter[row](t)
 	full := randomRows[row](rand.New(rand.NewPCG(1, 2)), maxGroupRows+500)
 	got := write(t, w, full)
@@ -294,6 +297,7 @@ type sample struct {
 
 // A file whose other columns are constant equals the file with all columns in every row.
 func TestConstantColumns(t *testing.T) {
+	testclass.Unit(t)
 	constants := row{Name: "a", Label: "long label", Bytes: -5, Share: 0.5}
 	w, err := columnwriter.NewWithConstants[sample](&constants, options()...)
 	if err != nil {
@@ -319,6 +323,7 @@ func TestConstantColumns(t *testing.T) {
 }
 
 func TestConstantColumnsNeedTheTypeOfTheirField(t *testing.T) {
+	testclass.Unit(t)
 	type other struct {
 		CPU int64 `parquet:"cpu"`
 	}
@@ -328,6 +333,7 @@ func TestConstantColumnsNeedTheTypeOfTheirField(t *testing.T) {
 }
 
 func TestListsMustBeEmpty(t *testing.T) {
+	testclass.Unit(t)
 	w := newWriter[row](t)
 	var file bytes.Buffer
 	w.Reset(&file)
@@ -337,6 +343,7 @@ func TestListsMustBeEmpty(t *testing.T) {
 }
 
 func TestOtherTypesAreRefused(t *testing.T) {
+	testclass.Unit(t)
 	type unsigned struct {
 		N uint64 `parquet:"n"`
 	}

@@ -5,10 +5,13 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // A file gets its name only when it is complete. If writing fails, the old file remains.
 func TestFile(t *testing.T) {
+	testclass.Unit(t)
 	path := filepath.Join(t.TempDir(), "out")
 	write := func(text string, force, commit bool) error {
 		file, err := Create(path, Options{Force: force})

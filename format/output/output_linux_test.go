@@ -9,10 +9,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // Open refuses everything except regular files, with and without Force.
 func TestOpenRefusesNonRegularFiles(t *testing.T) {
+	testclass.Unit(t)
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
 	socket, err := net.Listen("unix", in("socket"))
@@ -54,8 +57,9 @@ func TestOpenRefusesNonRegularFiles(t *testing.T) {
 }
 
 func TestRulesForRoot(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	if os.Getuid() != 0 {
-		t.Skip("the rules apply to root only")
+		testclass.Missing(t, "the rules apply to root only")
 	}
 	const alice, bob = 54321, 54322
 	ofAlice := Owner{UID: alice, GID: alice, Set: true}
@@ -97,8 +101,9 @@ func TestRulesForRoot(t *testing.T) {
 }
 
 func TestForeignFileIsNotReplaced(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	if os.Getuid() != 0 {
-		t.Skip("only root can give files away")
+		testclass.Missing(t, "only root can give files away")
 	}
 	path := filepath.Join(t.TempDir(), "file")
 	if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chown(path, 54321, 54321)); err != nil {
@@ -116,6 +121,7 @@ func TestForeignFileIsNotReplaced(t *testing.T) {
 }
 
 func TestCheckFolder(t *testing.T) {
+	testclass.Unit(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "r")
 	isOurs := func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), "ours") }

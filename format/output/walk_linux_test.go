@@ -6,13 +6,16 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // For root, openParentFolder reaches the same folders as the kernel, unless a link belongs to
 // another user.
 func TestOpenParentFollowsPaths(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	if os.Getuid() != 0 {
-		t.Skip("openParent walks the path for root only")
+		testclass.Missing(t, "openParent walks the path for root only")
 	}
 	dir := t.TempDir()
 	t.Chdir(dir)

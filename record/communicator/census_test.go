@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/symbolize"
 )
 
@@ -81,6 +82,7 @@ func layoutOf(t testing.TB, version string) *Layout {
 
 // TestFindAllOfProcesses comes first: later tests leave images of NCCL in the memory of this process.
 func TestFindAllOfProcesses(t *testing.T) {
+	testclass.Unit(t)
 	own, err := readOwnMaps()
 	if err != nil {
 		t.Fatal(err)
@@ -98,6 +100,7 @@ func TestFindAllOfProcesses(t *testing.T) {
 }
 
 func TestFindAllReadsListsWithHoles(t *testing.T) {
+	testclass.Unit(t)
 	for _, version := range []string{"2.26.2", "2.28.9", "2.30.7"} {
 		l := layoutOf(t, version)
 		const firstObject = imageBase + 1<<16
@@ -134,6 +137,7 @@ func TestFindAllReadsListsWithHoles(t *testing.T) {
 }
 
 func TestFindAllExplainsWhatItCannotRead(t *testing.T) {
+	testclass.Unit(t)
 	m := newImage(1 << 17)
 	list, object := uint64(imageBase+dataBytes+64), uint64(imageBase+1<<16)
 	if _, err := findAll(context.Background(), m, m.maps()[1:]); !errors.Is(err, ErrNoLibrary) {
@@ -172,6 +176,7 @@ func (m *movingMemory) read(spans []span) error {
 }
 
 func TestFindAllSaysThatCountsMove(t *testing.T) {
+	testclass.Unit(t)
 	l := layoutOf(t, "2.26.2")
 	for _, moves := range []bool{false, true} {
 		m := &movingMemory{image: newImage(1 << 20)}
@@ -192,6 +197,7 @@ func TestFindAllSaysThatCountsMove(t *testing.T) {
 
 // TestFindAllIsBounded searches memories that a hostile process has made.
 func TestFindAllIsBounded(t *testing.T) {
+	testclass.Unit(t)
 	hostile := map[string]func(m *image){
 		"each word points to itself": func(m *image) {
 			for at := uint64(imageBase); at < imageBase+uint64(len(m.bytes)); at += 8 {
@@ -237,6 +243,7 @@ func TestFindAllIsBounded(t *testing.T) {
 
 // TestFindAllIsDenied reads the memory of this process by a process of another user.
 func TestFindAllIsDenied(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	if target := os.Getenv("CENSUS_OF"); target != "" {
 		pid, err := strconv.Atoi(target)
 		if err != nil {

@@ -7,9 +7,12 @@ import (
 	"os"
 	"slices"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestCallSites(t *testing.T) {
+	testclass.Unit(t)
 	const base, function = 0x1000, 0x100a
 	x86 := []byte{
 		0x55,             // push %rbp
@@ -38,6 +41,7 @@ func TestCallSites(t *testing.T) {
 // The loader of this machine calls its function from several places, and not only through the address
 // of the function.
 func TestLoaderOfThisMachine(t *testing.T) {
+	testclass.Unit(t)
 	for _, path := range []string{"/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"} {
 		file, err := os.Open(path)
 		if err != nil {

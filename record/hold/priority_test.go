@@ -8,11 +8,14 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestPriorityIsRaised raises the priority of this process and restores it. It does so without
 // capabilities, which a recording drops, if the machine lets root raise RLIMIT_NICE.
 func TestPriorityIsRaised(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}

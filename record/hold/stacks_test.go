@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // waitingFunctions are the functions of hold.bpf.c that run, or are called from, while a thread waits.
@@ -19,6 +20,7 @@ var waitingFunctions = []string{
 // TestStacksOfHolds checks that threads which wait at the same time cannot overwrite each other's BPF
 // stack: larger stacks are in memory that all threads of a processor share (hold.bpf.c).
 func TestStacksOfHolds(t *testing.T) {
+	testclass.Unit(t)
 	const sharedFromBytes = 64 // BPF_PRIV_STACK_MIN_SIZE of Linux
 	spec, err := bpf.LoadHold()
 	if err != nil {

@@ -2,9 +2,14 @@
 
 package host
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
+)
 
 func TestOldKernelsAreRefused(t *testing.T) {
+	testclass.Unit(t)
 	for release, ok := range map[string]bool{
 		"6.18.44-fc":            true,
 		"5.15.0-91-generic":     true,
@@ -24,6 +29,7 @@ func TestOldKernelsAreRefused(t *testing.T) {
 }
 
 func TestCPUListsAreCounted(t *testing.T) {
+	testclass.Unit(t)
 	for list, want := range map[string]int{"0": 1, "0-3": 4, "0-3,8,10-11": 7, "": 0, "x": 0, "1-y": 0} {
 		if got := countCPUList(list); got != want {
 			t.Errorf("%q: %d, want %d", list, got, want)

@@ -21,8 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/clock"
-	"github.com/gpurec/gpurec/record/simtest"
 )
 
 // rows is a Sink that keeps all rows.
@@ -83,7 +83,7 @@ func compile(t *testing.T) string {
 	path := filepath.Join(t.TempDir(), "hostwaits")
 	out, err := exec.Command("cc", "-O1", "-g", "-pthread", "-o", path, "testdata/hostwaits.c").CombinedOutput()
 	if err != nil {
-		simtest.SkipOrFail(t, fmt.Sprintf("no C compiler: %v: %s", err, out))
+		testclass.Missing(t, fmt.Sprintf("no C compiler: %v: %s", err, out))
 	}
 	return path
 }
@@ -180,7 +180,7 @@ func recordWhile(t *testing.T, mode Mode, p *program, do func()) *rows {
 		Warn: func(text string) { t.Log("warning:", text) },
 	})
 	if err != nil {
-		simtest.SkipOrFail(t, err.Error())
+		testclass.Missing(t, err.Error())
 	}
 	defer r.Close()
 	stop, ended := make(chan struct{}), make(chan struct{})
@@ -232,6 +232,7 @@ func inside(list []format.Row, from, to int64) (found []format.Row) {
 
 // TestWaits compares rows of waits with the program's log.
 func TestWaits(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	for _, c := range []struct{ mode, call, reason, function string }{
 		{"sleeps", "clock_nanosleep", format.ReasonSleep, "wait_sleeping"},
 		{"futex", "futex", format.ReasonCondition, "wait_futex"},
@@ -289,6 +290,7 @@ func hasFunction(frames []format.Frame, name string) bool {
 
 // TestManyWaits counts waits of 2 ms: recorded and lost ones are as many as the program made.
 func TestManyWaits(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	got, p := recordProgram(t, ModeAuto, 1, "many", "400")
 	found, split := int64(0), int64(0)
 	all := got.ofKind(format.KindWait, p.tids[0])
@@ -307,6 +309,7 @@ func TestManyWaits(t *testing.T) {
 
 // TestShortWaits checks that waits below 1 ms have no rows, but are part of the sums.
 func TestShortWaits(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	got, p := recordProgram(t, ModeAuto, 1, "short", "2000")
 	var slept int64
 	for _, w := range p.waits {
@@ -334,6 +337,7 @@ func TestShortWaits(t *testing.T) {
 
 // TestSpin compares the time on a processor with the program's own CPU clock.
 func TestSpin(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	got, p := recordProgram(t, ModeAuto, 1, "spin", "1")
 	m := got.lastMetrics(p.tids[0])
 	if ran := float64(p.ran[0]); m[format.HostRunning] < 0.95*ran || m[format.HostRunning] > 1.05*ran {
@@ -354,6 +358,7 @@ func TestSpin(t *testing.T) {
 
 // TestPreempted pins two threads that spin to one processor: each waits half of the time in the run queue.
 func TestPreempted(t *testing.T) {
+	testclass.Root(t)
 	got, p := recordProgram(t, ModeAuto, 2, "pinned", "1")
 	byOther := 0 // other processes preempt the threads, too
 	for i, tid := range p.tids {
@@ -385,6 +390,7 @@ func TestPreempted(t *testing.T) {
 
 // TestChild checks that the first thread of a child without CUDA is watched, with stacks.
 func TestChild(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	p := startProgram(t, 2, "child", "10")
 	child := p.tids[0]
 	p.tids = p.tids[1:]
@@ -407,6 +413,7 @@ func TestChild(t *testing.T) {
 // TestEndedThread checks that the account of a thread that has ended stays as it was, and that its ID may be
 // used again.
 func TestEndedThread(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	p := startProgram(t, 1, "sleeps", "5")
 	var since int64
 	got := recordWhile(t, ModeAuto, p, func() {
@@ -431,6 +438,7 @@ func TestEndedThread(t *testing.T) {
 
 // TestOpenWait checks that a wait that has not ended has a row.
 func TestOpenWait(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	p := startProgram(t, 1, "sleeps", "1")
 	got := recordWhile(t, ModeAuto, p, func() { time.Sleep(200 * time.Millisecond) })
 	waits := got.ofKind(format.KindWait, p.tids[0])

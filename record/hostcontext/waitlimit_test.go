@@ -6,12 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/hostcontext/switches"
 )
 
 // TestWaitLimit checks that the shortest wait with a row follows the number of waits, and that all waits are
 // rows or lost.
 func TestWaitLimit(t *testing.T) {
+	testclass.Unit(t)
 	l := newWaitLimit()
 	var c switches.Counters
 	for i, step := range []struct {

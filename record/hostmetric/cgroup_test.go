@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // mountText is the text of mountinfo on a machine with both versions of cgroups.
@@ -33,6 +35,7 @@ func writeTree(t *testing.T, root string, files map[string]string) {
 }
 
 func TestTightestLimit(t *testing.T) {
+	testclass.Unit(t)
 	const membership = "4:cpuset:/job\n3:cpu,cpuacct:/kubepods/pod1/c1\n1:name=systemd:/x\n0::/kubepods/pod1/c1\n"
 	for name, test := range map[string]struct {
 		files  map[string]string
@@ -86,6 +89,7 @@ func TestTightestLimit(t *testing.T) {
 
 // TestContainers checks mounts of a part of the tree, and cgroups outside of it.
 func TestContainers(t *testing.T) {
+	testclass.Unit(t)
 	for _, test := range []struct {
 		root, path, dir string
 	}{
@@ -117,6 +121,7 @@ func TestContainers(t *testing.T) {
 }
 
 func TestParsers(t *testing.T) {
+	testclass.Unit(t)
 	for text, want := range map[string]float64{
 		"max 100000\n": 0, "-1 100000": 0, "50000 100000": 0.5, "0 100000": 0, "1 0": 0, "": 0, "1": 0, "x y": 0,
 		"400000 100000\n": 4,

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/clock"
-	"github.com/gpurec/gpurec/symbolize/elftest"
 )
 
 // rowSink keeps all rows.
@@ -110,7 +110,7 @@ func write(t *testing.T, name, text string) {
 func limitedCgroups(t *testing.T) (limited, inner cgroup) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		elftest.Skip(t, "needs root")
+		testclass.Missing(t, "needs root")
 	}
 	text, err := readFile("/proc/self/mountinfo")
 	if err != nil {
@@ -137,7 +137,7 @@ func limitedCgroups(t *testing.T) (limited, inner cgroup) {
 		}
 		return limited, inner
 	}
-	elftest.Skip(t, "no hierarchy of cgroups has CPU limits")
+	testclass.Missing(t, "no hierarchy of cgroups has CPU limits")
 	return limited, inner
 }
 
@@ -189,6 +189,7 @@ func settled(t *testing.T, c cgroup) (now throttling) {
 
 // TestThrottling compares the metrics of a process below a limit with those of the cgroup.
 func TestThrottling(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	limited, inner := limitedCgroups(t)
 	busy := startBusy(t, inner)
 	before := settled(t, limited)
@@ -242,13 +243,14 @@ func checkThrottleTimes(t *testing.T, all []format.Row) {
 
 // TestVersion2 checks metrics of cgroup v2 with files in place of cgroups, and a limit that changes.
 func TestVersion2(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	text, err := readFile("/proc/self/cgroup")
 	if err != nil {
 		t.Fatal(err)
 	}
 	of := parseMembership(text)
 	if !of.hasV2 {
-		elftest.Skip(t, "no cgroup v2")
+		testclass.Missing(t, "no cgroup v2")
 	}
 	root, pid := t.TempDir(), os.Getpid()
 	own := path.Join(root, of.v2)
@@ -286,6 +288,7 @@ func TestVersion2(t *testing.T) {
 
 // TestHang checks that a file which hangs does not stop the end, and that nothing is sent after it.
 func TestHang(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	fifo := path.Join(t.TempDir(), "mountinfo")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
@@ -308,6 +311,7 @@ func TestHang(t *testing.T) {
 
 // TestProcess checks bytes and pressure of a process without a limit.
 func TestProcess(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	r, sink, end := record(t, os.Getpid())
 	waitFor(t, func() bool { return len(sink.all(os.Getpid(), format.HostWriteBytes)) > 0 })
 	file, err := os.Create("written.tmp")
@@ -342,6 +346,7 @@ func TestProcess(t *testing.T) {
 
 // TestEndedProcess checks that a process which ends is forgotten, and that Run ends.
 func TestEndedProcess(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	command := exec.Command("sleep", "100")
 	if err := command.Start(); err != nil {
 		t.Fatal(err)

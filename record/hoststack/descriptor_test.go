@@ -7,9 +7,11 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestLinksOfDescriptors(t *testing.T) {
+	testclass.Unit(t)
 	for link, want := range map[string][2]string{
 		"pipe:[123]":                 {format.ReasonPipe, "pipe"},
 		"anon_inode:[eventfd]":       {format.ReasonPipe, "eventfd"},
@@ -29,6 +31,7 @@ func TestLinksOfDescriptors(t *testing.T) {
 }
 
 func TestSocketTables(t *testing.T) {
+	testclass.Unit(t)
 	sockets := make(map[string]socket)
 	addInetSockets(
 		sockets,
@@ -67,6 +70,7 @@ func TestSocketTables(t *testing.T) {
 }
 
 func TestWatchedDescriptors(t *testing.T) {
+	testclass.Root(t)
 	info := "pos:\t0\nflags:\t02\ntfd:        5 events:       19 data: 5  pos:0 ino:61af sdev:7\ntfd: 7 events: 1\n" +
 		"tfd: -1 events: 1\ntfd: 99999999999 events\ntfd:\n"
 	if got := parseWatched(info); !slices.Equal(got, []uint64{5, 7}) {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/hoststack/snapshot"
 	"github.com/gpurec/gpurec/record/process"
 	"github.com/gpurec/gpurec/symbolize/elftest"
@@ -29,7 +30,7 @@ func openLooker(t testing.TB) *Looker {
 	t.Helper()
 	l, err := Open()
 	if err != nil {
-		elftest.Skip(t, err.Error())
+		testclass.Missing(t, err.Error())
 	}
 	t.Cleanup(l.Close)
 	return l
@@ -201,6 +202,7 @@ func checkWaits(t *testing.T, l *Look) {
 }
 
 func TestThreadsOfAllKinds(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	l := openLooker(t)
 	p := start(t, elftest.Compile(t, "testdata/waits.c", "waits", "-pthread", "-w"))
 	p.goOn(t)
@@ -213,6 +215,7 @@ func TestThreadsOfAllKinds(t *testing.T) {
 // TestWithoutCopiedStacks looks as on kernels before 5.18: all stacks are read later, and count only if
 // their thread has not run.
 func TestWithoutCopiedStacks(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	l := openLooker(t)
 	plain, err := snapshot.OpenPlain()
 	if err != nil {
@@ -235,6 +238,7 @@ func TestWithoutCopiedStacks(t *testing.T) {
 
 // TestNoSuchProcess checks the errors of a number without a process.
 func TestNoSuchProcess(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	l := openLooker(t)
 	if _, err := l.Look(context.Background(), 1<<22+1); !errors.Is(err, process.ErrNoProcess) {
 		t.Errorf("the error is %v", err)
@@ -250,6 +254,7 @@ func TestNoSuchProcess(t *testing.T) {
 
 // TestMovingThreads checks that no stack is torn: the innermost function names the depth.
 func TestMovingThreads(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	l := openLooker(t)
 	file := elftest.Compile(t, "testdata/depths.c", "depths", "-pthread", "-w")
 	for _, wait := range []string{"2000", "100", "10"} {

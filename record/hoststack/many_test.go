@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/symbolize/elftest"
 )
 
@@ -17,6 +18,7 @@ const maxLookTime = 2 * time.Second
 
 // TestManyThreads checks the number of stacks of 2,000 threads.
 func TestManyThreads(t *testing.T) {
+	testclass.Root(t)
 	l := openLooker(t)
 	p := start(t, elftest.Compile(t, "testdata/waits.c", "waits", "-pthread", "-w"), "2000")
 	p.goOn(t)
@@ -33,6 +35,7 @@ func TestManyThreads(t *testing.T) {
 // TestLooksChangeNothing checks that 1,000 looks do not change the result of a program that computes,
 // sleeps and waits for signals.
 func TestLooksChangeNothing(t *testing.T) {
+	testclass.Root(t)
 	l := openLooker(t)
 	elftest.NeedTools(t, "python3")
 	const script = `

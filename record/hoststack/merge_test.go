@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/hoststack/cpython"
 )
 
@@ -15,6 +16,7 @@ import (
 // the interpreter loop, other capitals are native frames. Small letters are Python frames, "|" is
 // behind an entry frame.
 func TestMergePython(t *testing.T) {
+	testclass.Unit(t)
 	for _, test := range []struct {
 		native, python           string
 		isNativeCut, isPythonCut bool
@@ -56,6 +58,7 @@ func TestMergePython(t *testing.T) {
 }
 
 func TestCUDACallAndSystemCall(t *testing.T) {
+	testclass.Unit(t)
 	frames := []format.Frame{
 		{Func: "ioctl", Module: "/lib/libc.so.6"},
 		{Func: "cuGuessed", Module: "/lib/libcuda.so.580.1"},

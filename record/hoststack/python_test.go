@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpurec/gpurec/symbolize/elftest"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // interpreters returns the CPythons 3.11 to 3.13 of this machine.
@@ -34,7 +34,7 @@ func interpreters(t *testing.T) []string {
 		}
 	}
 	if len(supported) == 0 {
-		elftest.Skip(t, "no CPython 3.11 to 3.13 is installed")
+		testclass.Missing(t, "no CPython 3.11 to 3.13 is installed")
 	}
 	return supported
 }
@@ -95,6 +95,7 @@ func pythonStack(th *Thread) string {
 
 // TestPythonFrames compares Python frames with those that the process itself sees.
 func TestPythonFrames(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	l := openLooker(t)
 	for _, interpreter := range interpreters(t) {
 		t.Run(interpreterName(interpreter), func(t *testing.T) {
@@ -128,6 +129,7 @@ func TestPythonFrames(t *testing.T) {
 // TestMovingPythonThreads checks that no Python stack is torn: the innermost function names the depth.
 // It compares the Python frames of threads that run and of threads that wait.
 func TestMovingPythonThreads(t *testing.T) {
+	testclass.Root(t)
 	l := openLooker(t)
 	for _, interpreter := range interpreters(t) {
 		t.Run(interpreterName(interpreter), func(t *testing.T) {

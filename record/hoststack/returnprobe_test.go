@@ -9,18 +9,20 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/symbolize/elftest"
 )
 
 // TestReturnProbes checks stacks whose return addresses return probes have replaced, as gpurec's own
 // probes do.
 func TestReturnProbes(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	l := openLooker(t)
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.Kprobe, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
 	})
 	if err != nil {
-		elftest.Skip(t, err.Error())
+		testclass.Missing(t, err.Error())
 	}
 	defer program.Close()
 	file := elftest.Compile(t, "testdata/waits.c", "waits", "-pthread", "-w")
@@ -34,7 +36,7 @@ func TestReturnProbes(t *testing.T) {
 	} {
 		probe, err := executable.Uretprobe(function, program, nil)
 		if err != nil {
-			elftest.Skip(t, err.Error())
+			testclass.Missing(t, err.Error())
 		}
 		defer probe.Close()
 	}

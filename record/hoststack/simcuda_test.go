@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpurec/gpurec/symbolize/elftest"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // simcuda returns the path of a program of the simulated CUDA.
@@ -21,7 +21,7 @@ func simcuda(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(folder, name)); err != nil {
-		elftest.Skip(t, "simcuda is missing; run make simcuda")
+		testclass.Missing(t, "simcuda is missing; run make simcuda")
 	}
 	t.Setenv("LD_LIBRARY_PATH", folder)
 	return filepath.Join(folder, name)
@@ -52,6 +52,7 @@ func countCalls(t *testing.T, ledger string) map[string]int {
 // TestLooksAtSimcuda takes 1,000 looks at a program that calls CUDA from four threads. Its calls and
 // their results must be those of a run without looks.
 func TestLooksAtSimcuda(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	l := openLooker(t)
 	storm := simcuda(t, "storm")
 	args := []string{"--calls", "100000", "--threads", "4", "--seed", "7", "--rate", "50000", "--wait"}
@@ -95,10 +96,11 @@ func TestLooksAtSimcuda(t *testing.T) {
 
 // TestCUDACall checks the CUDA call of a process that hangs.
 func TestCUDACall(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	l := openLooker(t)
 	devices, jobs := simcuda(t, "devfiles"), simcuda(t, "jobs")
 	if os.Geteuid() != 0 {
-		elftest.Skip(t, "needs root")
+		testclass.Missing(t, "needs root")
 	}
 	t.Setenv("SIMCUDA_CHANNELS", "on")
 	p := start(t, devices, jobs, "stuck", "--seed", "3")

@@ -7,16 +7,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/symbolize/elftest"
 )
 
 // TestStalledMemory checks that a look ends at its deadline if a read of the process's memory never
 // does. Such a look has the kernel's part of all threads.
 func TestStalledMemory(t *testing.T) {
+	testclass.Root(t)
 	l := openLooker(t)
 	p := start(t, elftest.Compile(t, "testdata/stall.c", "stall", "-pthread", "-w", "-fno-omit-frame-pointer"))
 	if line, err := p.output.ReadString('\n'); err != nil || line != "ready\n" {
-		elftest.Skip(t, "userfaultfd does not work: "+line)
+		testclass.Missing(t, "userfaultfd does not work: "+line)
 	}
 	other := start(t, elftest.Compile(t, "testdata/waits.c", "waits", "-pthread", "-w"))
 	for range 3 { // the second and the third look find the first one waiting

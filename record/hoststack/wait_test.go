@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/hoststack/snapshot"
 )
 
@@ -26,6 +27,7 @@ func stackOf(lines ...string) (frames []format.Frame) {
 }
 
 func TestReasons(t *testing.T) {
+	testclass.Unit(t)
 	const libc = " /lib/libc.so.6"
 	for name, c := range map[string]struct {
 		thread Thread
@@ -78,6 +80,7 @@ func TestReasons(t *testing.T) {
 }
 
 func TestMutexWaits(t *testing.T) {
+	testclass.Root(t)
 	const libc = " /lib/libc.so.6"
 	for name, c := range map[string]struct {
 		thread Thread
@@ -104,6 +107,7 @@ func TestMutexWaits(t *testing.T) {
 }
 
 func TestTheImporterIsTheOnlyOne(t *testing.T) {
+	testclass.Unit(t)
 	waiter := Thread{
 		Tid:    1,
 		Frames: stackOf("python _ModuleLock.acquire "+importlib, "python _find_and_load "+importlib),

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 const podUID = "0f7d2c1a-9b3e-4c5d-8e6f-1a2b3c4d5e6f"
@@ -27,6 +28,7 @@ func values(t *testing.T, id format.Identity) string {
 }
 
 func TestIdentityIsReadFromLaunchers(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		environ []string
 		cgroup  string
@@ -131,6 +133,7 @@ func TestIdentityIsReadFromLaunchers(t *testing.T) {
 }
 
 func TestIdentityIsReadFromCgroups(t *testing.T) {
+	testclass.Unit(t)
 	static := "0123456789abcdef0123456789abcdef"
 	underscored := strings.ReplaceAll(podUID, "-", "_")
 	for cgroup, want := range map[string]string{
@@ -165,6 +168,7 @@ func TestIdentityIsReadFromCgroups(t *testing.T) {
 }
 
 func TestSlurmsCgroupBeatsItsEnvironment(t *testing.T) {
+	testclass.Unit(t)
 	id := FindIdentity(
 		"SLURM_JOB_ID=999\x00SLURM_STEP_ID=7\x00",
 		"0::/system.slice/slurmstepd.scope/job_5/step_0/user/task_0",
@@ -176,6 +180,7 @@ func TestSlurmsCgroupBeatsItsEnvironment(t *testing.T) {
 }
 
 func TestEveryValueHasItsSource(t *testing.T) {
+	testclass.Unit(t)
 	id := FindIdentity(
 		"RANK=1\x00WORLD_SIZE=2\x00LOCAL_RANK=1\x00OMPI_COMM_WORLD_RANK=1\x00OMPI_COMM_WORLD_LOCAL_SIZE=2\x00SLURM_NODEID=0\x00NODE_NAME=n\x00"+
 			"MASTER_ADDR=a\x00MASTER_PORT=1\x00SLURM_RESTART_COUNT=0\x00SLURM_ARRAY_JOB_ID=1\x00SLURM_ARRAY_TASK_ID=2\x00SLURM_CLUSTER_NAME=c\x00"+
@@ -221,6 +226,7 @@ func keysOf(t *testing.T, id format.Identity) []string {
 }
 
 func TestHostileValuesAreLeftOut(t *testing.T) {
+	testclass.Unit(t)
 	for _, value := range []string{
 		"",
 		"-1",
@@ -280,6 +286,7 @@ func TestHostileValuesAreLeftOut(t *testing.T) {
 }
 
 func TestNothingElseOfTheEnvironmentIsKept(t *testing.T) {
+	testclass.Unit(t)
 	secret := "wJalrXUtnFEMI"
 	text, err := json.Marshal(
 		FindIdentity(

@@ -8,12 +8,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/hoststack/cpython"
 )
 
 // TestPauses finds pauses in readings every 10 ns. Each reading is written as the state of the collector, the
 // holder of the GIL, and the counts of the generations.
 func TestPauses(t *testing.T) {
+	testclass.Unit(t)
 	for name, test := range map[string]struct {
 		readings []string
 		want     string
@@ -65,6 +67,7 @@ func TestPauses(t *testing.T) {
 
 // TestPace checks that the rate falls while readings cost too much, and rises again.
 func TestPace(t *testing.T) {
+	testclass.Unit(t)
 	const second = int64(1e9)
 	p := newPace(false)
 	p.wakeNs.Store(100_000)
@@ -102,6 +105,7 @@ func TestPace(t *testing.T) {
 
 // TestTimes checks that readings come once in an interval, and at different times of it.
 func TestTimes(t *testing.T) {
+	testclass.Unit(t)
 	p := newPace(false)
 	interval := p.intervalNs.Load()
 	now := int64(1e18)
@@ -122,6 +126,7 @@ func TestTimes(t *testing.T) {
 }
 
 func TestTexts(t *testing.T) {
+	testclass.Unit(t)
 	futex := fmt.Sprint(unix.SYS_FUTEX)
 	for text, want := range map[string]uint64{
 		futex + " 0x7f01 0x189 0x0 0x0 0x0 0x0 0x7ffe 0x7f\n": 0x7f01,
@@ -143,6 +148,7 @@ func TestTexts(t *testing.T) {
 
 // TestTotals checks counters over an exec, and the limit of threads.
 func TestTotals(t *testing.T) {
+	testclass.Unit(t)
 	totals := newTotals()
 	last := reading{hasGC: true, gc: cpython.GC{Collections: [3]uint64{50, 5, 1}}}
 	totals.add(&last, &reading{}, false, 0, nil)

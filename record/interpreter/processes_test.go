@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
-	"github.com/gpurec/gpurec/symbolize/elftest"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // buildFake builds a program with the structures of CPython 3.12.
@@ -30,6 +30,7 @@ func buildFake(t *testing.T) string {
 
 // TestHang checks that a reading which never ends is named, and that it stops neither the others nor the end.
 func TestHang(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	fake := buildFake(t)
 	good, hanging := start(t, fake, "good"), start(t, fake, "hang")
 	r := record(t, Options{}, good.pid, hanging.pid)
@@ -61,6 +62,7 @@ func TestHang(t *testing.T) {
 
 // TestOpenPause checks the row of a pause that has not ended.
 func TestOpenPause(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	p := start(t, buildFake(t), "good")
 	r := record(t, Options{}, p.pid)
 	r.end(t)
@@ -73,6 +75,7 @@ func TestOpenPause(t *testing.T) {
 
 // TestGarbage reads structures that change all the time.
 func TestGarbage(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	p := start(t, buildFake(t), "garbage")
 	r := record(t, Options{IsFull: true, Threads: func() []uint64 { return append(listThreads(p.pid), 1<<40) }}, p.pid)
 	p.goOn(t)
@@ -87,8 +90,9 @@ func TestGarbage(t *testing.T) {
 
 // TestContainer checks that threads of another PID namespace have the recorder's numbers.
 func TestContainer(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	if os.Geteuid() != 0 {
-		elftest.Skip(t, "needs root")
+		testclass.Missing(t, "needs root")
 	}
 	outer := start(t, "unshare", "--pid", "--fork", "--mount-proc", "--kill-child", interpreters(t)[0],
 		"testdata/gilturns.py", "2", "3")
@@ -132,6 +136,7 @@ func TestContainer(t *testing.T) {
 
 // TestForkAndExec checks a child, the end of a process, and a process that executes another interpreter.
 func TestForkAndExec(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	all := interpreters(t)
 	storm := []string{"testdata/children.py", all[len(all)-1], "testdata/gcstorm.py", "1000", "2"}
 	p := start(t, all[0], storm...)
@@ -168,6 +173,7 @@ func TestForkAndExec(t *testing.T) {
 
 // TestLateInterpreter checks that an interpreter is found soon after another program has executed it.
 func TestLateInterpreter(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	p := start(t, "sh", "-c", `echo ready; read line; exec "$0" good`, buildFake(t))
 	good := start(t, buildFake(t), "good")
 	r := record(t, Options{Processes: func() map[int]int64 { return processMap(p.pid, good.pid) }}, good.pid)
@@ -182,6 +188,7 @@ func TestLateInterpreter(t *testing.T) {
 
 // TestOtherPrograms checks processes without an interpreter, and PIDs without a process.
 func TestOtherPrograms(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	command := exec.Command("sleep", "100")
 	if err := command.Start(); err != nil {
 		t.Fatal(err)

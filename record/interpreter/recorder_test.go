@@ -19,10 +19,10 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/clock"
 	"github.com/gpurec/gpurec/record/hoststack/cpython"
 	"github.com/gpurec/gpurec/record/process"
-	"github.com/gpurec/gpurec/symbolize/elftest"
 )
 
 // interpreters returns the oldest and the newest CPython of 3.11 to 3.13 on this machine, with GPUREC_SEEDS all.
@@ -44,7 +44,7 @@ func interpreters(t testing.TB) []string {
 		}
 	}
 	if len(supported) == 0 {
-		elftest.Skip(t, "no CPython 3.11 to 3.13 is installed")
+		testclass.Missing(t, "no CPython 3.11 to 3.13 is installed")
 	}
 	if os.Getenv("GPUREC_SEEDS") != "" {
 		return supported
@@ -228,6 +228,7 @@ func (c *collection) UnmarshalJSON(raw []byte) error {
 
 // TestCollections compares pauses and counts with the callbacks of the collector.
 func TestCollections(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	for _, interpreter := range interpreters(t) {
 		t.Run(interpreterName(interpreter), func(t *testing.T) {
 			p := start(t, interpreter, "testdata/gcstorm.py", "300000", "5")
@@ -257,6 +258,7 @@ func TestCollections(t *testing.T) {
 // TestCollectionsAtLowRate checks counts, and that the sum of pauses has no bias although most are shorter than the
 // time between two readings.
 func TestCollectionsAtLowRate(t *testing.T) {
+	testclass.Root(t)
 	p := start(t, interpreters(t)[0], "testdata/gcstorm.py", "100000", "15")
 	r := record(t, Options{}, p.pid)
 	p.goOn(t)
@@ -363,6 +365,7 @@ func abs(n int64) int64 { return max(n, -n) }
 
 // TestHolders compares the holder of the GIL with the turns that the threads wrote.
 func TestHolders(t *testing.T) {
+	testclass.Root(t)
 	for _, interpreter := range interpreters(t) {
 		t.Run(interpreterName(interpreter), func(t *testing.T) {
 			p := start(t, interpreter, "testdata/gilturns.py", "3", "4")

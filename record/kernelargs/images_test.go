@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 var (
@@ -14,6 +16,7 @@ var (
 )
 
 func TestCubin(t *testing.T) {
+	testclass.Unit(t)
 	raw := cubinOf(testKernel{"_Z5mixedPfif", mixed}, testKernel{"none", Layout{}}, testKernel{"single", single})
 	found, err := readCubin(bytes.NewReader(raw), int64(len(raw)))
 	if err != nil {
@@ -31,6 +34,7 @@ func TestCubin(t *testing.T) {
 
 // TestPackedFatbin reads a fatbin with a plain, two compressed and one unknown entry, and PTX.
 func TestPackedFatbin(t *testing.T) {
+	testclass.Unit(t)
 	long := strings.Repeat("padding_", 200) // makes the data compressible
 	raw := fatbinOf(t,
 		testEntry{entryCubin, cubinOf(testKernel{"plain", single}), 0},
@@ -58,6 +62,7 @@ func TestPackedFatbin(t *testing.T) {
 
 // TestDifferentLayouts: a kernel with two layouts in different images has none.
 func TestDifferentLayouts(t *testing.T) {
+	testclass.Unit(t)
 	found := make(layouts)
 	for _, l := range []Layout{single, single, mixed, single} {
 		found.addAll(layouts{"kernel": l})
@@ -68,6 +73,7 @@ func TestDifferentLayouts(t *testing.T) {
 }
 
 func TestPTX(t *testing.T) {
+	testclass.Unit(t)
 	found := parsePTX(`
 .version 8.0 // a comment with .entry no(.param .u64 x)
 .visible .entry _Z5mixedPfif(

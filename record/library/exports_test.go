@@ -6,12 +6,14 @@ import (
 	"os"
 	"testing"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/symbolize/elffile"
 )
 
 // TestExportsFunction searches the hash table of simulated libraries. A function that a library only calls, or a prefix
 // of a name, is not exported.
 func TestExportsFunction(t *testing.T) {
+	testclass.Unit(t)
 	for _, c := range []struct {
 		file, name string
 		want       bool
@@ -26,10 +28,7 @@ func TestExportsFunction(t *testing.T) {
 	} {
 		file, err := os.Open("../../build/simcuda/" + c.file)
 		if err != nil {
-			if os.Getenv("GPUREC_MUST_RUN") != "" {
-				t.Fatalf("%v: run make simcuda", err)
-			}
-			t.Skip("simnccl is not built: run make simcuda")
+			testclass.Missing(t, "simnccl is not built: run make simcuda")
 		}
 		defer file.Close()
 		info, err := file.Stat()

@@ -11,10 +11,12 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/process"
 )
 
 func TestProbeOffset(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		text     []byte
 		offset   int
@@ -73,6 +75,7 @@ func FuzzLibrary(f *testing.F) {
 }
 
 func TestRecordTraceIsRecognized(t *testing.T) {
+	testclass.Unit(t)
 	const method = "c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::record_trace"
 	for _, test := range []struct {
 		parameters string
@@ -106,6 +109,7 @@ func TestRecordTraceIsRecognized(t *testing.T) {
 }
 
 func TestChooseSource(t *testing.T) {
+	testclass.Unit(t)
 	good, bad := &Library{Kind: KindAllocator}, &Library{Kind: KindAllocator, Missing: "no trace"}
 	reports, silent := &Library{Kind: KindReports}, &Library{Kind: KindReports, Missing: "no reports"}
 	for _, test := range []struct {
@@ -153,6 +157,7 @@ func TestChooseSource(t *testing.T) {
 }
 
 func TestIsDriverMapping(t *testing.T) {
+	testclass.Unit(t)
 	const at = "7f0000000000-7f0000001000 "
 	for line, want := range map[string]bool{
 		at + "r-xp 00000000 08:01 42   /usr/lib/x86_64-linux-gnu/libcuda.so.550.54.14\n": true,

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func call(kind string, atNs, ptr, bytes int64) format.Row {
@@ -31,6 +32,7 @@ func live(s *Set) (bytes int64) {
 }
 
 func TestLiveBytes(t *testing.T) {
+	testclass.Unit(t)
 	failed := call(format.KindAlloc, 10, 1, 100)
 	failed.Result = 2
 	open := call(format.KindAlloc, 10, 1, 100)
@@ -67,6 +69,7 @@ func TestLiveBytes(t *testing.T) {
 }
 
 func TestLowestBytes(t *testing.T) {
+	testclass.Unit(t)
 	s := New(100)
 	s.AddMemory([]format.Row{call(format.KindAlloc, 1, 1, 100), call(format.KindAlloc, 1, 2, 10)}, 1)
 	s.EachProcess(func(int32, int64) {})
@@ -79,6 +82,7 @@ func TestLowestBytes(t *testing.T) {
 }
 
 func TestEnds(t *testing.T) {
+	testclass.Unit(t)
 	for name, row := range map[string]format.Row{
 		"context":         {Kind: format.KindAPI, Name: "cuCtxDestroy_v2", Pid: 7, Ptr: 3},
 		"primary context": {Kind: format.KindAPI, Name: "cuDevicePrimaryCtxReset_v2", Pid: 7},
@@ -96,6 +100,7 @@ func TestEnds(t *testing.T) {
 }
 
 func TestRowsUntil(t *testing.T) {
+	testclass.Unit(t)
 	s := New(3)
 	first := call(format.KindAlloc, 20, 1, 100)
 	s.AddMemory([]format.Row{first, call(format.KindAlloc, 10, 2, 100)}, 4)
@@ -114,6 +119,7 @@ func TestRowsUntil(t *testing.T) {
 }
 
 func TestAllocationsOfTooManyProcessesAreCounted(t *testing.T) {
+	testclass.Unit(t)
 	s := New(2 * maxProcesses)
 	for pid := range int32(maxProcesses + 3) {
 		s.AddMemory([]format.Row{{

@@ -15,6 +15,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/clock"
 	"github.com/gpurec/gpurec/record/rows"
 	"github.com/gpurec/gpurec/record/simtest"
@@ -140,6 +141,7 @@ var simAnswers = map[string]struct {
 }
 
 func TestEveryMetricIsWhatNVMLSays(t *testing.T) {
+	testclass.Unit(t)
 	answers := simtest.LoadSimulatedNVML(t, simcudaDir)
 	var lines []string
 	want := map[string]float64{"memory_total_bytes": 8 << 30}
@@ -186,6 +188,7 @@ func isOfOneLink(name string) bool {
 
 // TestNVLinkErrorsHaveTheirLink checks the counters of single NVLinks: those that are not 0.
 func TestNVLinkErrorsHaveTheirLink(t *testing.T) {
+	testclass.Unit(t)
 	answers := simtest.LoadSimulatedNVML(t, simcudaDir)
 	simtest.SetNVMLAnswers(
 		t, answers, "nvmlDeviceGetNvLinkErrorCounter:0 7", "nvmlDeviceGetNvLinkErrorCounter:10 0",
@@ -207,6 +210,7 @@ func TestNVLinkErrorsHaveTheirLink(t *testing.T) {
 }
 
 func TestMetricsThatAreNotSupportedHaveNoRows(t *testing.T) {
+	testclass.Unit(t)
 	answers := simtest.LoadSimulatedNVML(t, simcudaDir)
 	everything := make([]string, 0, len(simAnswers))
 	for key := range simAnswers {
@@ -247,6 +251,7 @@ func TestMetricsThatAreNotSupportedHaveNoRows(t *testing.T) {
 }
 
 func TestFormatDescribesEveryMetric(t *testing.T) {
+	testclass.Unit(t)
 	text, err := os.ReadFile("../../format/FORMAT.md")
 	if err != nil {
 		t.Fatal(err)
@@ -294,6 +299,7 @@ func TestFormatDescribesEveryMetric(t *testing.T) {
 }
 
 func TestLostDeviceIsNotedOnce(t *testing.T) {
+	testclass.Unit(t)
 	answers := simtest.LoadSimulatedNVML(t, simcudaDir)
 	simtest.SetNVMLAnswers(t, answers)
 	t.Setenv("SIMCUDA_DEVICES", "2")
@@ -347,6 +353,7 @@ func TestLostDeviceIsNotedOnce(t *testing.T) {
 }
 
 func TestMemoryOfMIGInstancesIsSummed(t *testing.T) {
+	testclass.Unit(t)
 	memory := sumMemoryByPid(
 		[]nvml.ProcessInfo{
 			{Pid: 1, UsedGpuMemory: 5},

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // load is a program with constant overhead, in percent: launches and other calls.
@@ -43,6 +45,7 @@ func observe(g *Governor, ticks int, l load) string {
 }
 
 func TestGovernorDecisions(t *testing.T) {
+	testclass.Unit(t)
 	r, p := func(n int) string { return strings.Repeat("R", n) }, func(n int) string { return strings.Repeat("-", n) }
 	for name, c := range map[string]struct {
 		phases []load
@@ -77,6 +80,7 @@ func TestGovernorDecisions(t *testing.T) {
 // A pause ends when the process makes no calls. The window lasts until it makes calls again. If the
 // launches had not stopped, the next pauses last their time.
 func TestPauseEndsWhenNothingIsCalled(t *testing.T) {
+	testclass.Unit(t)
 	g := NewGovernor(DefaultGovernorPolicy, 5)
 	observe(g, 20, load{launches: 30, others: 1})
 	if g.RecordsLaunches() {
@@ -98,6 +102,7 @@ func TestPauseEndsWhenNothingIsCalled(t *testing.T) {
 
 // The average overhead of random programs is the aim, or below the limit.
 func TestGovernorKeepsTheLimit(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		limit := 1 + 9*random.Float64()
@@ -140,6 +145,7 @@ func TestGovernorKeepsTheLimit(t *testing.T) {
 }
 
 func TestUnwindShare(t *testing.T) {
+	testclass.Unit(t)
 	g := NewGovernor(DefaultGovernorPolicy, 5)
 	share := func() string { return fmt.Sprintf("%.3f", g.UnwindShare()) }
 	if share() != "0.010" {
@@ -156,6 +162,7 @@ func TestUnwindShare(t *testing.T) {
 }
 
 func TestMeasurementOfHits(t *testing.T) {
+	testclass.Unit(t)
 	m := ComputeMeasurement(HitRates{Launches: 20_000, Allocator: 5_000, Others: 1_000}, 2000, 0)
 	if got := fmt.Sprintf(
 		"%.2f %.2f %.2f %.2f",
@@ -169,6 +176,7 @@ func TestMeasurementOfHits(t *testing.T) {
 }
 
 func TestPriceOfAHit(t *testing.T) {
+	testclass.Unit(t)
 	p := NewPrice(600)
 	if p.HitNs() != 900+AssumedProgramNs {
 		t.Errorf("assumed price %.0f", p.HitNs())
@@ -191,6 +199,7 @@ func TestPriceOfAHit(t *testing.T) {
 
 // The pace of a simulated program reveals what a launch probe costs it.
 func TestPaceRevealsThePrice(t *testing.T) {
+	testclass.Unit(t)
 	random := rand.New(rand.NewPCG(7, 7))
 	for _, trueNs := range []float64{800, 2000, 5000} {
 		for _, noise := range []float64{0, 0.01, 0.3} {

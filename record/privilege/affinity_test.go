@@ -6,10 +6,13 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestAffinityIsRestored checks that all threads, also new ones, may use all processors afterwards.
 func TestAffinityIsRestored(t *testing.T) {
+	testclass.Lab(t, "lab")
 	var all unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &all); err != nil {
 		t.Fatal(err)

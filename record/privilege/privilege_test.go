@@ -7,9 +7,12 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestRefusedProgramsNameTheirCapabilities(t *testing.T) {
+	testclass.Unit(t)
 	refused := fmt.Errorf("map create: %w", unix.EPERM)
 	for _, c := range []struct {
 		have CapabilitySet

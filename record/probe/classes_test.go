@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/symbolize"
 )
 
@@ -26,6 +27,7 @@ func FuzzCodeMap(f *testing.F) {
 // TestEveryCallHasAClass fails for a row of the call table whose name has no prefix in
 // classByPrefix.
 func TestEveryCallHasAClass(t *testing.T) {
+	testclass.Unit(t)
 	for i := range bpf.CallTable {
 		class, ok := recordClassOf(&bpf.CallTable[i])
 		if !ok || class != "" && !slices.Contains(format.RecordClasses, class) {
@@ -41,6 +43,7 @@ func TestEveryCallHasAClass(t *testing.T) {
 
 // TestIsNeeded checks, for each class of --record, functions that are probed and that are not.
 func TestIsNeeded(t *testing.T) {
+	testclass.Unit(t)
 	for _, c := range []struct {
 		class   string
 		with    []string

@@ -2,9 +2,14 @@
 
 package probe
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
+)
 
 func TestMissingTimes(t *testing.T) {
+	testclass.Unit(t)
 	var m MissingLaunchTimes
 	m.Begin(100)
 	m.End(200)

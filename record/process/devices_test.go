@@ -8,10 +8,12 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/host"
 )
 
 func TestDeviceOrdinalsArePairedByUUID(t *testing.T) {
+	testclass.Unit(t)
 	a, b := host.GPU{UUID: "GPU-aaaa-1", Name: "H200"}, host.GPU{UUID: "GPU-bbbb-2", Name: "H200"}
 	other := host.GPU{UUID: "GPU-cccc-3", Name: "T4"}
 	part := func(uuid string, gi, ci int64) format.MIGDevice {

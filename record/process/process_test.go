@@ -2,9 +2,14 @@
 
 package process
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
+)
 
 func TestParseStat(t *testing.T) {
+	testclass.Unit(t)
 	comm, start := parseStat([]byte("42 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 12345 20 21"))
 	if comm != "a) b (c" || start != 123_450_000_000 {
 		t.Errorf("%q %d", comm, start)
@@ -25,6 +30,7 @@ func FuzzStat(f *testing.F) {
 }
 
 func TestCgroupPaths(t *testing.T) {
+	testclass.Unit(t)
 	for text, want := range map[string]string{
 		"0::/\n": "/", "12:cpu:/a\n0::/user.slice/a b\n": "/user.slice/a b", "4:memory:/docker/x\n": "", "": "",
 	} {
@@ -40,6 +46,7 @@ func TestCgroupPaths(t *testing.T) {
 }
 
 func TestKernelComm(t *testing.T) {
+	testclass.Unit(t)
 	for name, want := range map[string]string{
 		"python":            "python",
 		"exactly15bytes_":   "exactly15bytes_",

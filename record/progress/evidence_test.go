@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // simulation simulates a process and its GPU in steps of 100 µs.
@@ -156,6 +158,7 @@ func steadyDecoyUntilRelated(seed uint64, most int) (windows int, apart float64)
 // never, unless they change at the rate of the calls. The analysis rejects such words: see
 // TestForeignWords of package activity.
 func TestEvidence(t *testing.T) {
+	testclass.Unit(t)
 	const indistinct = 0.1
 	const processes, most = 200, 6000
 	slow, total := 0, 0

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/clock"
 )
 
@@ -121,6 +122,7 @@ func progressRow(channel int32, counter, us int64) format.ProgressRow {
 // TestRowsWaitForTrust checks that rows before the evidence are kept, and that each change is one
 // row.
 func TestRowsWaitForTrust(t *testing.T) {
+	testclass.Unit(t)
 	g := newFakeGPU(t)
 	g.find(3, g.write(3, 7, 10), trustPending)
 	g.set(3, 8, 20)
@@ -138,6 +140,7 @@ func TestRowsWaitForTrust(t *testing.T) {
 // TestLastRead checks that the last read has a row for each channel, whether or not its words have
 // changed.
 func TestLastRead(t *testing.T) {
+	testclass.Unit(t)
 	g := newFakeGPU(t)
 	g.find(0, g.write(0, 1, 10), trustChannel)
 	g.find(1, g.write(1, 5, 10), trustChannel)
@@ -164,6 +167,7 @@ func TestLastRead(t *testing.T) {
 
 // TestTornPairs writes one word at a time. Each order must give whole pairs only.
 func TestTornPairs(t *testing.T) {
+	testclass.Unit(t)
 	g := newFakeGPU(t)
 	g.find(0, g.write(0, 1, 10), trustChannel)
 	g.set(0, 2, 20)
@@ -180,6 +184,7 @@ func TestTornPairs(t *testing.T) {
 
 // TestEventsAreNoChannels writes the slot of a timed event: its counter stays the same.
 func TestEventsAreNoChannels(t *testing.T) {
+	testclass.Unit(t)
 	g := newFakeGPU(t)
 	g.find(5, g.write(5, 5, 10), trustChannel)
 	for us := int64(20); us < 100; us += 10 {
@@ -190,6 +195,7 @@ func TestEventsAreNoChannels(t *testing.T) {
 
 // TestSlotReuse ends a channel, whose slot then serves another one.
 func TestSlotReuse(t *testing.T) {
+	testclass.Unit(t)
 	g := newFakeGPU(t)
 	g.find(1, g.write(1, 50, 10), trustChannel)
 	g.set(1, 51, 20)
@@ -206,6 +212,7 @@ func TestSlotReuse(t *testing.T) {
 
 // TestUnmappedSlots unmaps one of two pages.
 func TestUnmappedSlots(t *testing.T) {
+	testclass.Unit(t)
 	g := newFakeGPU(t)
 	const onSecondPage = pageBytes / slotBytes
 	for _, slot := range []int{0, onSecondPage} {
@@ -227,6 +234,7 @@ func TestUnmappedSlots(t *testing.T) {
 }
 
 func TestParseRate(t *testing.T) {
+	testclass.Unit(t)
 	for text, want := range map[string]Rate{
 		"off": RateOff, "auto": RateAuto, "full": RateFull, "1Hz": 1, "500Hz": 500, "20kHz": 20_000, "0.5kHz": 500, "200kHz": 200_000,
 	} {

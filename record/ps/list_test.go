@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/nvml"
 	"github.com/gpurec/gpurec/record/process"
 )
@@ -57,6 +58,7 @@ func placedOn(list Listing) string {
 }
 
 func TestListJoinsNVMLAndProc(t *testing.T) {
+	testclass.Unit(t)
 	broken := errors.New("GPU 1 is lost")
 	for name, c := range map[string]struct {
 		lister processLister
@@ -95,6 +97,7 @@ func inContainer(l processLister) processLister {
 }
 
 func TestListDoesNotWaitForWhatHangs(t *testing.T) {
+	testclass.Unit(t)
 	forever := make(chan struct{})
 	defer close(forever)
 	l := fakeList([]int{1, 2}, nil, usersOn(0, 1), nil)
@@ -127,6 +130,7 @@ func BenchmarkList(b *testing.B) {
 
 // Programs read the keys of the JSON, so they must not change.
 func TestListKeysHaveUnits(t *testing.T) {
+	testclass.Unit(t)
 	uid, percent, rank, bytes := 1000, 0, 0, int64(0)
 	p := Process{
 		Pid:           1,
@@ -156,6 +160,7 @@ func TestListKeysHaveUnits(t *testing.T) {
 }
 
 func TestEndedProcessIsNotListed(t *testing.T) {
+	testclass.Unit(t)
 	ended := exec.Command("true")
 	if err := ended.Run(); err != nil {
 		t.Fatal(err)

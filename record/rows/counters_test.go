@@ -7,9 +7,11 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestCounters(t *testing.T) {
+	testclass.Unit(t)
 	c := NewCounters()
 	var rows []format.Row
 	rows = c.Start(rows, 1, Sample{Pid: 7, Name: "faults"})

@@ -6,9 +6,11 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestSenderNeverWaits(t *testing.T) {
+	testclass.Unit(t)
 	full := make(chan []format.Row, 1)
 	s := NewSender(full)
 	for range 3 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/probe"
 )
 
@@ -23,6 +24,7 @@ func called(c *captureTracker, name string, startNs uint64, stream, ptr, src uin
 // TestGraphSizeIsUnknownWithoutLaunches checks that a graph has no size if launches may have been
 // missing during its capture, and that graphs cloned from it have none.
 func TestGraphSizeIsUnknownWithoutLaunches(t *testing.T) {
+	testclass.Unit(t)
 	const stream, graph, exec, clone, cloned = 1, 2, 3, 4, 5
 	for name, c := range map[string]struct {
 		beginNs, endNs uint64

@@ -5,11 +5,14 @@ package rowwriter
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestCountRangeFindsTheNumber reads the counters of a library at random times of random calls. The library counts a
 // collective after its call has begun.
 func TestCountRangeFindsTheNumber(t *testing.T) {
+	testclass.Unit(t)
 	found := 0
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 1))

@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/clock"
 	"github.com/gpurec/gpurec/record/stack"
 )
 
 // Rows of class host get the number of their stack, equal stacks once, and are recorded or lost.
 func TestHostRowsHaveStacks(t *testing.T) {
+	testclass.Unit(t)
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	writer, err := format.Create(path, format.Options{})
 	if err != nil {

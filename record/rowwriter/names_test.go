@@ -5,9 +5,12 @@ package rowwriter
 import (
 	"fmt"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestOnlySymbolsAreTakenForKernelNames(t *testing.T) {
+	testclass.Unit(t)
 	for name, ok := range map[string]bool{
 		"_Z4gemmPKfS0_Pfi": true, "nvjet_sm90_tst_192x128_64x5": true, "triton_poi_fused_0": true, "a.cold@V1": true,
 		"": false, "x": false, "1abc": false, "has space": false, "\x7f\x01": false, "naïve": false,
@@ -19,6 +22,7 @@ func TestOnlySymbolsAreTakenForKernelNames(t *testing.T) {
 }
 
 func TestKernelNamesAreBounded(t *testing.T) {
+	testclass.Unit(t)
 	names := newKernelNames()
 	text := bytesPerKernelName + len("_Z1av") + len("a")
 	names.room = 10*bytesPerHandle + text

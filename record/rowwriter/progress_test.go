@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func newProgressWriter(t testing.TB) (*Writer, string) {
@@ -47,6 +48,7 @@ func countProgress(t *testing.T, path string) (rows, sum int64) {
 
 // Every row that several goroutines send is either recorded or counted as lost.
 func TestSentProgressIsRecordedOrLost(t *testing.T) {
+	testclass.Unit(t)
 	s, path := newProgressWriter(t)
 	const senders, batches = 4, 60 // more batches than can wait
 	var sent sync.WaitGroup
@@ -82,6 +84,7 @@ func TestSentProgressIsRecordedOrLost(t *testing.T) {
 
 // Rows of a segment that could not be written, and rows after a failure, count as lost.
 func TestProgressOfLostSegmentsIsCounted(t *testing.T) {
+	testclass.Unit(t)
 	s, _ := newProgressWriter(t)
 	defer s.writer.Abort()
 	rows := []format.ProgressRow{{Counter: 1}, {Counter: 2}, {Counter: 3}}
@@ -110,6 +113,7 @@ func TestProgressOfLostSegmentsIsCounted(t *testing.T) {
 
 // A recording that has reached its size limit gets no rows of a later time.
 func TestProgressEndsAtTheSizeLimit(t *testing.T) {
+	testclass.Unit(t)
 	s, path := newProgressWriter(t)
 	s.bounds.endNs = 20
 	s.writeProgress([]format.ProgressRow{{SeenNs: 19, Counter: 5}, {SeenNs: 20, Counter: 7}})

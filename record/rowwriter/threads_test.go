@@ -12,10 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/clock"
 )
 
 func TestThreadsThatRenameThemselvesAreNamedAgain(t *testing.T) {
+	testclass.Unit(t)
 	runtime.LockOSThread() // the renamed thread exits with the goroutine
 	path := filepath.Join(t.TempDir(), "r.parquet")
 	writer, err := format.Create(path, format.Options{})

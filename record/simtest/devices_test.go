@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // worksRun is a run of simcuda's program works.
@@ -34,10 +36,10 @@ func startWorks(t *testing.T, channels string, args ...string) *worksRun {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "works")); err != nil {
-		SkipOrFail(t, "simcuda is not built: make simcuda")
+		testclass.Missing(t, "simcuda is not built: make simcuda")
 	}
 	if os.Getuid() != 0 {
-		SkipOrFail(t, "simulated device files need root")
+		testclass.Missing(t, "simulated device files need root")
 	}
 	folder := t.TempDir()
 	r := &worksRun{t: t, calls: filepath.Join(folder, "calls"), works: filepath.Join(folder, "works")}
@@ -136,6 +138,7 @@ func readMemory(pid int, at uint64, into []byte) error {
 // TestDeviceMappings checks that mappings have the names of the real driver's, that the host has no
 // such files, and that nothing stays mounted.
 func TestDeviceMappings(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	mounts := func() string {
 		data, err := os.ReadFile("/proc/self/mountinfo")
 		if err != nil {
@@ -177,12 +180,13 @@ func TestDeviceMappings(t *testing.T) {
 
 // TestChannelsNeedDevices checks that a program without device files ends with an error.
 func TestChannelsNeedDevices(t *testing.T) {
+	testclass.Unit(t)
 	dir, err := filepath.Abs("../../build/simcuda")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "works")); err != nil {
-		SkipOrFail(t, "simcuda is not built: make simcuda")
+		testclass.Missing(t, "simcuda is not built: make simcuda")
 	}
 	cmd := exec.Command(filepath.Join(dir, "works"), "--works", "10")
 	cmd.Env = append(os.Environ(), "SIMCUDA_CHANNELS=on")

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // LoadSimulatedNVML loads simcuda's LoadSimulatedNVML from the folder of make simcuda. It returns
@@ -21,7 +23,7 @@ func LoadSimulatedNVML(t *testing.T, simcudaDir string) (answers string) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(library); err != nil {
-		SkipOrFail(t, "simcuda is not built: make simcuda")
+		testclass.Missing(t, "simcuda is not built: make simcuda")
 	}
 	answers = filepath.Join(t.TempDir(), "answers")
 	t.Setenv("SIMCUDA_NVML", answers)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 const slotBytes = 16
@@ -157,6 +159,7 @@ func pollWorks(t *testing.T, channels string, args ...string) slotRun {
 // TestSlotsEqualTheLedger compares the words that another process reads with the ledger, while
 // works complete.
 func TestSlotsEqualTheLedger(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	run := pollWorks(t, "kernel_us=20-200,tear_ns=50000,reuse=keep", "--works", "20000", "--streams", "4")
 	type completion struct {
 		slot    uint64
@@ -202,6 +205,7 @@ func TestSlotsEqualTheLedger(t *testing.T) {
 
 // TestDecoysOnly checks that pairs move that are not the slots of channels.
 func TestDecoysOnly(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	run := pollWorks(t, "kernel_us=2-20,slots=off", "--works", "20000")
 	slots := make(map[uint64]bool)
 	for _, w := range run.ledger.Works {
@@ -219,6 +223,7 @@ func TestDecoysOnly(t *testing.T) {
 
 // TestSlotsArePlacedAtRandom checks that no two runs have the same slots.
 func TestSlotsArePlacedAtRandom(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	places := make(map[uint64]bool)
 	const runs = 3
 	for range runs {

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // channelKey identifies a channel.
@@ -26,6 +28,7 @@ func worksByChannel(l *WorkLedger) map[channelKey][]Work {
 
 // TestWorkLedgerIsConsistent checks the laws of the simulated GPU on a random program.
 func TestWorkLedgerIsConsistent(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	r := startWorks(
 		t,
 		"kernel_us=2-40,jitter=0.02,extra=0.03",
@@ -71,6 +74,7 @@ func TestWorkLedgerIsConsistent(t *testing.T) {
 
 // TestStreamsUseChannelsInTurn checks the channel of each new stream, as on an H200.
 func TestStreamsUseChannelsInTurn(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	r := startWorks(t, "kernel_us=2-10", "--works", "20000", "--streams", "40", "--warm-up")
 	r.step()
 	r.expect("done")
@@ -97,6 +101,7 @@ func TestStreamsUseChannelsInTurn(t *testing.T) {
 // TestChannelReuse checks both lives of the channel of a destroyed stream: another stream uses it,
 // or it ends and another channel gets its slot.
 func TestChannelReuse(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	t.Setenv("CUDA_DEVICE_MAX_CONNECTIONS", "2")
 	for _, c := range []struct {
 		reuse               string
@@ -268,6 +273,7 @@ func countChannelLives(t *testing.T, ledger *WorkLedger) (lives channelLives) {
 
 // TestEachDeviceHasAClock runs one thread on each of two devices.
 func TestEachDeviceHasAClock(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	t.Setenv("SIMCUDA_DEVICES", "2")
 	r := startWorks(t, "on", "--works", "2000", "--threads", "2")
 	r.step()
@@ -295,6 +301,7 @@ func TestEachDeviceHasAClock(t *testing.T) {
 // TestContextsComeAndGo resets the context twice. Its mappings must disappear, and its channels
 // end.
 func TestContextsComeAndGo(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	r := startWorks(t, "kernel_us=2-10", "--works", "3000", "--rounds", "3", "--warm-up")
 	before := mappingsOf(t, r.pid())
 	r.step()

@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestDistinctStacksAreBounded(t *testing.T) {
+	testclass.Unit(t)
 	table := NewTable(nil)
 	table.roomBytes = 3 * (bytesPerStack + bytesPerStackID)
 	keep := func(id uint64, pid uint32) []format.Row {
@@ -49,6 +51,7 @@ func TestDistinctStacksAreBounded(t *testing.T) {
 }
 
 func TestChainsAreToldApart(t *testing.T) {
+	testclass.Unit(t)
 	keys := newChainHasher()
 	frames := func(f ...format.Frame) chainKey { return keys.hashFrames(1, "", f) }
 	a, b := format.Frame{Func: "a", File: "b"}, format.Frame{Func: "ab"}
@@ -80,6 +83,7 @@ func TestChainsAreToldApart(t *testing.T) {
 // The table reads a process's mappings before the process has loaded anything, as in record --
 // COMMAND. Later lookups must find the loaded code.
 func TestStacksOfANewProcessAreNamed(t *testing.T) {
+	testclass.Unit(t)
 	self := uint32(os.Getpid())
 	table := NewTable(nil)
 	defer table.Close()

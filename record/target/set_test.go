@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/process"
 )
 
@@ -50,6 +51,7 @@ func pidsOf(s *Set) (pids []int) {
 }
 
 func TestOpenFindsTheRequestedProcesses(t *testing.T) {
+	testclass.Unit(t)
 	parent, child := startParent(t)
 	for name, c := range map[string]struct {
 		opt  Options
@@ -79,6 +81,7 @@ func TestOpenFindsTheRequestedProcesses(t *testing.T) {
 }
 
 func TestOpenNamesAMissingProcess(t *testing.T) {
+	testclass.Unit(t)
 	ended := exec.Command("true")
 	if err := ended.Run(); err != nil {
 		t.Fatal(err)
@@ -91,6 +94,7 @@ func TestOpenNamesAMissingProcess(t *testing.T) {
 }
 
 func TestProcessWithoutTheDriverIsRefused(t *testing.T) {
+	testclass.Unit(t)
 	parent, _ := startParent(t)
 	s, err := Open(Options{Pids: []int{parent}})
 	if err != nil {
@@ -103,6 +107,7 @@ func TestProcessWithoutTheDriverIsRefused(t *testing.T) {
 }
 
 func TestPidSetIsEmptiedAtOnce(t *testing.T) {
+	testclass.Unit(t)
 	s := newPidSet()
 	for _, pid := range []int{3, 1, 3} {
 		s.add(pid)

@@ -7,10 +7,12 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/hoststack"
 )
 
 func TestRowsOfALook(t *testing.T) {
+	testclass.Unit(t)
 	look := &hoststack.Look{Pid: 42, Python: "3.12", Threads: []hoststack.Thread{
 		{
 			Tid:    43,

@@ -5,11 +5,14 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestLooksFollowSilence reads the calls of two processes each second: process 1 used CUDA before, and
 // process 2 is new.
 func TestLooksFollowSilence(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		hits func(second int) map[int]uint64
 		want string // seconds of looks, by process
@@ -61,6 +64,7 @@ func TestLooksFollowSilence(t *testing.T) {
 }
 
 func TestDuePidsAreDistinct(t *testing.T) {
+	testclass.Unit(t)
 	s := newSilence()
 	now := time.Unix(1_000_000, 0)
 	s.expectCalls([]int{1, 2, 3}, now)

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // readFake reads one device.
@@ -27,6 +29,7 @@ func readFake(t testing.TB, a *fakeAllocator, device int) (*State, error) {
 }
 
 func TestReadAllBlocks(t *testing.T) {
+	testclass.Unit(t)
 	for i := range blockLayouts {
 		l := &blockLayouts[i]
 		t.Run(l.version, func(t *testing.T) {
@@ -52,6 +55,7 @@ func TestReadAllBlocks(t *testing.T) {
 }
 
 func TestReadNothing(t *testing.T) {
+	testclass.Unit(t)
 	a := newFakeAllocator(&blockLayouts[0], 1)
 	state, err := readFake(t, a, 0)
 	if err != nil || len(state.Segments) != 0 || state.CountBlocks() != 0 {
@@ -74,6 +78,7 @@ func TestReadNothing(t *testing.T) {
 
 // TestEveryStatisticIsCompared changes each statistic by one: the blocks then do not add up.
 func TestEveryStatisticIsCompared(t *testing.T) {
+	testclass.Unit(t)
 	a := newFakeAllocator(&blockLayouts[0], 1)
 	a.fill(0, fakeSegments())
 	for stat := range numStats {
@@ -94,6 +99,7 @@ func TestEveryStatisticIsCompared(t *testing.T) {
 
 // TestDamagedMemoryIsRefused breaks one thing each.
 func TestDamagedMemoryIsRefused(t *testing.T) {
+	testclass.Unit(t)
 	l := &blockLayouts[0]
 	fresh := func() (a *fakeAllocator, first uint64) {
 		a = newFakeAllocator(l, 1)
@@ -134,6 +140,7 @@ func TestDamagedMemoryIsRefused(t *testing.T) {
 
 // TestChangesAreReadAgain changes the allocator during the first readings.
 func TestChangesAreReadAgain(t *testing.T) {
+	testclass.Unit(t)
 	a := newFakeAllocator(&blockLayouts[0], 1)
 	a.fill(0, fakeSegments()[:2])
 	counts := a.objects[0] + statAddress(allocationStat, 0) + 16 // the sum of increases
@@ -153,6 +160,7 @@ func TestChangesAreReadAgain(t *testing.T) {
 
 // TestLockedAllocatorIsBusy reads an allocator that a thread works on.
 func TestLockedAllocatorIsBusy(t *testing.T) {
+	testclass.Unit(t)
 	a := newFakeAllocator(&blockLayouts[0], 1)
 	a.fill(0, fakeSegments())
 	for _, offset := range []uint64{lockOffset, ownerOffset} {
@@ -171,6 +179,7 @@ func TestLockedAllocatorIsBusy(t *testing.T) {
 }
 
 func TestForkHasTheSameObjects(t *testing.T) {
+	testclass.Unit(t)
 	a, b := newFakeAllocator(&blockLayouts[0], 2), newFakeAllocator(&blockLayouts[0], 1)
 	parent, err := Open(a, a.variable)
 	if err != nil {

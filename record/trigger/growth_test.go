@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/liveset"
 )
 
@@ -24,6 +25,7 @@ func growsAt(seconds int, memory func(second float64) float64) (at []int) {
 
 // TestGrowth has the memory of programs over hours, and how often Leak fires.
 func TestGrowth(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		memory func(s float64) float64 // MiB
 		fires  bool
@@ -61,6 +63,7 @@ func TestGrowth(t *testing.T) {
 }
 
 func TestGrowthForgetsATimeWithoutSamples(t *testing.T) {
+	testclass.Unit(t)
 	limits := DefaultThresholds
 	g := new(growth)
 	for i := range int64(60) {
@@ -72,6 +75,7 @@ func TestGrowthForgetsATimeWithoutSamples(t *testing.T) {
 
 // TestLeakOfDriverAndOfPyTorch leaks in both, and in one of two processes.
 func TestLeakOfDriverAndOfPyTorch(t *testing.T) {
+	testclass.Unit(t)
 	var events []Event
 	limits := DefaultThresholds
 	limits.Leak = 20 * time.Second

@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 const ms = second / 1000
 
 // TestPace has the durations of steps in ms, and whether Slow fires.
 func TestPace(t *testing.T) {
+	testclass.Unit(t)
 	random := rand.New(rand.NewPCG(1, 2))
 	noise := func(d float64) float64 { return d * (1 + 0.1*random.NormFloat64()) }
 	for name, c := range map[string]struct {
@@ -62,6 +64,7 @@ func b(is bool) float64 {
 
 // TestPaceOfLaunches has a program without waits, one with waits at a steady pace, and sampled launches.
 func TestPaceOfLaunches(t *testing.T) {
+	testclass.Unit(t)
 	launches := func(change func(r *Rows, second int)) (events []Event) {
 		r := NewRows([]Kind{Slow}, DefaultThresholds, nil, func(e Event) { events = append(events, e) })
 		for i := range 500 {
@@ -100,6 +103,7 @@ func TestPaceOfLaunches(t *testing.T) {
 
 // TestPaceWithRationedStacks loses the stack of every second call from a time on.
 func TestPaceWithRationedStacks(t *testing.T) {
+	testclass.Unit(t)
 	r := NewRows([]Kind{Slow}, DefaultThresholds, nil, func(e Event) { t.Errorf("%+v", e) })
 	for i := range 1000 {
 		row := format.Row{
@@ -118,6 +122,7 @@ func TestPaceWithRationedStacks(t *testing.T) {
 
 // TestPaceIsBounded makes many processes and call sites.
 func TestPaceIsBounded(t *testing.T) {
+	testclass.Unit(t)
 	r := NewRows([]Kind{Slow}, DefaultThresholds, nil, func(e Event) { t.Errorf("%+v", e) })
 	for i := range int32(10_000) {
 		r.WatchRows(format.ClassCall, []format.Row{

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 const second = int64(time.Second)
@@ -42,6 +43,7 @@ func metrics(name string, values ...float64) (rows []format.Row) {
 
 // TestRows has a table of rows and of the events that they fire, with near misses.
 func TestRows(t *testing.T) {
+	testclass.Unit(t)
 	none := []format.Row(nil)
 	sync := func(context int64, result int32) format.Row {
 		return format.Row{Kind: format.KindSync, Name: "cuCtxSynchronize", Pid: 7, Context: context, Result: result}
@@ -109,6 +111,7 @@ func TestRows(t *testing.T) {
 }
 
 func TestRowsAllocateNothingForSuccess(t *testing.T) {
+	testclass.Unit(t)
 	r := NewRows(Kinds, DefaultThresholds, func(int64) bool { return false }, func(Event) {})
 	calls, memory := make([]format.Row, 4096), make([]format.Row, 4096)
 	if n := testing.AllocsPerRun(10, func() {
@@ -122,6 +125,7 @@ func TestRowsAllocateNothingForSuccess(t *testing.T) {
 }
 
 func TestHangs(t *testing.T) {
+	testclass.Unit(t)
 	h := NewHangs(time.Minute)
 	call := OpenCall{Pid: 7, Tid: 8, Name: "cuStreamSynchronize", StartNs: 10 * second}
 	other := OpenCall{Pid: 7, Tid: 9, Name: "cuCtxSynchronize", StartNs: 12 * second}
@@ -145,6 +149,7 @@ func TestHangs(t *testing.T) {
 }
 
 func TestLosses(t *testing.T) {
+	testclass.Unit(t)
 	l := NewLosses(time.Minute, 0)
 	for i, c := range []struct {
 		recorded, lost, atNs int64
@@ -158,6 +163,7 @@ func TestLosses(t *testing.T) {
 
 // TestPolicy plays events at seconds, and compares their outcomes.
 func TestPolicy(t *testing.T) {
+	testclass.Unit(t)
 	type step struct {
 		at           int64
 		kind         Kind
@@ -222,6 +228,7 @@ func TestPolicy(t *testing.T) {
 }
 
 func TestMergedEventsExtendACapture(t *testing.T) {
+	testclass.Unit(t)
 	p := NewPolicy(map[Kind]Window{Exit: {Before: time.Second, After: time.Hour}}, 0)
 	_, first := p.Decide(Event{Kind: Sticky, AtNs: 1000 * second}, "a", 1000*second)
 	if first.EndNs != 1010*second || first.Trigger.FromNs() != 880*second {
@@ -248,6 +255,7 @@ func TestMergedEventsExtendACapture(t *testing.T) {
 }
 
 func TestParseKinds(t *testing.T) {
+	testclass.Unit(t)
 	if kinds, err := ParseKinds([]string{"xid", "oom", "xid"}); err != nil || fmt.Sprint(kinds) != "[oom xid]" {
 		t.Error(kinds, err)
 	}
@@ -262,6 +270,7 @@ func TestParseKinds(t *testing.T) {
 // TestEventsOfAProcessAreMerged checks that the events of one process share a capture, although its job is unknown at
 // the first of them.
 func TestEventsOfAProcessAreMerged(t *testing.T) {
+	testclass.Unit(t)
 	p := NewPolicy(nil, 0)
 	first, pending := p.Decide(Event{Kind: Sticky, AtNs: second, Pid: 7, Subject: "7 1"}, UnknownJob, second)
 	if pending == nil {

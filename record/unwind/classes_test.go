@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"strings"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // classWords encodes the name of a class like unwind_stop.
@@ -20,6 +22,7 @@ func classWords(name string) []uint64 {
 }
 
 func TestClassNames(t *testing.T) {
+	testclass.Unit(t)
 	for name, want := range map[string]string{
 		"":                        "",
 		"GPT2Block":               "GPT2Block",
@@ -45,6 +48,7 @@ func TestClassNames(t *testing.T) {
 }
 
 func TestClassesBelongToFramesOfOneMethod(t *testing.T) {
+	testclass.Unit(t)
 	const method, other = 0x1000, 0x2000
 	var words []uint64
 	frames := make([]Frame, 5)

@@ -10,6 +10,8 @@ import (
 
 	"go.opentelemetry.io/ebpf-profiler/host"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // nativeFrame and pythonFrame encode a frame like the profiler's BPF programs.
@@ -26,6 +28,7 @@ func pythonFrame(code, instruction uint64) []uint64 {
 }
 
 func TestFramesAreReadFromWords(t *testing.T) {
+	testclass.Unit(t)
 	u := new(Unwinder)
 	module := &Module{Path: "/lib/libtorch.so"}
 	u.reporter.modules = map[fileKey]*Module{host.FileID(7): module}
@@ -48,6 +51,7 @@ func TestFramesAreReadFromWords(t *testing.T) {
 }
 
 func TestFramesOfAnyWords(t *testing.T) {
+	testclass.Unit(t)
 	u := new(Unwinder)
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 20000 {
@@ -70,6 +74,7 @@ func TestFramesOfAnyWords(t *testing.T) {
 }
 
 func TestKernelsThatMayFreezeAreNamedInOneLine(t *testing.T) {
+	testclass.Unit(t)
 	bug := "your kernel version 6.1.0 may be affected by a Linux kernel bug that can lead to system freezes.\nIf " +
 		"you are certain.\nError: "
 	for said, want := range map[string]string{
@@ -85,6 +90,7 @@ func TestKernelsThatMayFreezeAreNamedInOneLine(t *testing.T) {
 }
 
 func TestTruncationCauses(t *testing.T) {
+	testclass.Unit(t)
 	for code, want := range map[uint32]string{
 		2:     "depth",
 		5:     "depth",

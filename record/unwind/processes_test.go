@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/symbolize"
 )
 
@@ -19,11 +20,8 @@ import (
 func startTest(t *testing.T) *Unwinder {
 	t.Helper()
 	u, err := start(Options{AttachType: ebpf.AttachNone, EntrySlot: 20}, intervals{monitor: time.Millisecond})
-	if err != nil && os.Getenv("GPUREC_MUST_RUN") != "1" {
-		t.Skip(err)
-	}
 	if err != nil {
-		t.Fatalf("must run, but %v", err)
+		testclass.Missing(t, err.Error())
 	}
 	t.Cleanup(u.Close)
 	return u
@@ -32,6 +30,7 @@ func startTest(t *testing.T) *Unwinder {
 // TestProcessesComeAndGo adds and forgets processes while the profiler collects metrics. With -race
 // it detects unsynchronized accesses in the profiler.
 func TestProcessesComeAndGo(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	u := startTest(t)
 	for range 100 {
 		cmd := exec.Command("sleep", "1000")

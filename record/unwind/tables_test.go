@@ -7,11 +7,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestTableVersionNamesTheModule fails if go.mod has another version of the module than the patch that
 // makes tables: tables of the older module must not be loaded.
 func TestTableVersionNamesTheModule(t *testing.T) {
+	testclass.Unit(t)
 	modules, err := os.ReadFile("../../go.mod")
 	if err != nil {
 		t.Fatal(err)

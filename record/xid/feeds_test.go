@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/clock"
 	"github.com/gpurec/gpurec/record/host"
 	"github.com/gpurec/gpurec/record/rows"
@@ -19,6 +20,7 @@ import (
 )
 
 func TestXidsAreFollowed(t *testing.T) {
+	testclass.Unit(t)
 	f := simtest.NewSimulatedXids(t)
 	c := clock.New()
 	k, err := openKmsg(f.LogPath, c)
@@ -105,6 +107,7 @@ func TestXidsAreFollowed(t *testing.T) {
 }
 
 func TestMissingSourcesOfXidsAreNamed(t *testing.T) {
+	testclass.Unit(t)
 	dir := t.TempDir()
 	if _, err := openKmsg(
 		filepath.Join(dir, "kmsg"),

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/host"
 )
 
@@ -25,6 +26,7 @@ func FuzzRawXid(f *testing.F) {
 }
 
 func TestXidsInTheKernelLog(t *testing.T) {
+	testclass.Unit(t)
 	for _, c := range []struct {
 		line string
 		want string // pci sxid code pid process text
@@ -73,6 +75,7 @@ func TestXidsInTheKernelLog(t *testing.T) {
 }
 
 func TestXidsOfTheTracepoint(t *testing.T) {
+	testclass.Unit(t)
 	for _, c := range []struct {
 		line string
 		ns   int64
@@ -105,6 +108,7 @@ func TestXidsOfTheTracepoint(t *testing.T) {
 }
 
 func TestKernelLogRecords(t *testing.T) {
+	testclass.Unit(t)
 	got := parseKmsgRecords("6,339,5140900,-;NVRM: one; two\n SUBSYSTEM=pci\n " +
 		"DEVICE=+pci:0000:00:06.0\n4,340,5140901,c;next\nrubbish\n6,1,x,-;no time\n")
 	want := []kmsgRecord{{5140900000, "NVRM: one; two"}, {5140901000, "next"}}
@@ -114,6 +118,7 @@ func TestKernelLogRecords(t *testing.T) {
 }
 
 func TestXidOfTheProgram(t *testing.T) {
+	testclass.Unit(t)
 	raw := make([]byte, rawXidRecordBytes)
 	binary.NativeEndian.PutUint64(raw, 12345)
 	binary.NativeEndian.PutUint64(raw[8:], 31)
@@ -160,6 +165,7 @@ func FuzzXidText(f *testing.F) {
 }
 
 func TestXidOfSeveralSourcesIsOneRow(t *testing.T) {
+	testclass.Unit(t)
 	m := NewReportMerger([]host.GPU{{PCI: "0000:00:05.0", Index: 0}, {PCI: "0000:00:06.0", Index: 1}})
 	trace := Report{Source: sourceTracepoint, AtNs: 10e9, PCI: "0000:00:06.0", Code: 31, text: "channel 0x0a, fault"}
 	kmsg := Report{

@@ -9,11 +9,13 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/analyzetest/gpuprogram"
 	"github.com/gpurec/gpurec/analyze/model/activity"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestSameTimes compares a simulated recording with a reference that has the true times. All works must
 // be found, and no interval may miss its time.
 func TestSameTimes(t *testing.T) {
+	testclass.Unit(t)
 	g := gpuprogram.Run(4, gpuprogram.Plan{
 		Works:     3000,
 		Processes: 1,
@@ -92,6 +94,7 @@ func referenceOf(g *gpuprogram.Program) string {
 
 // TestWrongReferences requires clear errors for files that are no references.
 func TestWrongReferences(t *testing.T) {
+	testclass.Unit(t)
 	for text, want := range map[string]string{
 		"k 1 2\n":       "line 1",
 		"t 5 9000000 6": "the clock of CUPTI is off",

@@ -6,9 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestSentences(t *testing.T) {
+	testclass.Unit(t)
 	for words, want := range map[string][]int{
 		"Close releases the probes of gpurec.":                         {6},
 		"One two three four five. Six seven eight nine ten eleven.":    {5, 6},
@@ -28,6 +31,7 @@ func TestSentences(t *testing.T) {
 }
 
 func TestGoTexts(t *testing.T) {
+	testclass.Unit(t)
 	source := `package p
 
 // A comment
@@ -52,6 +56,7 @@ type s struct {
 }
 
 func TestMarkdownTexts(t *testing.T) {
+	testclass.Unit(t)
 	source := "# Head\nA [link](to/it) and `some code`\nin two lines.\n\n```\ncode is left out\n```\n| a cell | another |\n|---|---|\n- an item\n  of a list\n"
 	want := []text{
 		{"f.md", kindDocument, "Head", 1},
@@ -66,6 +71,7 @@ func TestMarkdownTexts(t *testing.T) {
 }
 
 func TestPhrasesAreFound(t *testing.T) {
+	testclass.Unit(t)
 	phrases, err := parsePhrases()
 	if err != nil {
 		t.Fatal(err)
@@ -93,6 +99,7 @@ func TestPhrasesAreFound(t *testing.T) {
 
 // A file with one of each finding makes the program fail with their lines.
 func TestCheckFails(t *testing.T) {
+	testclass.Unit(t)
 	file := filepath.Join(t.TempDir(), "p.go")
 	long := strings.Repeat("word ", maxSentenceWords+1)
 	source := "package p\n\n// It " + strings.ReplaceAll(
@@ -112,6 +119,7 @@ func TestCheckFails(t *testing.T) {
 }
 
 func TestDrawDependsOnTheSeed(t *testing.T) {
+	testclass.Unit(t)
 	files := []string{"main.go", "text.go", "rules.go", "draw.go"}
 	var first, again, other strings.Builder
 	for seed, w := range map[uint64]*strings.Builder{1: &first, 2: &other} {

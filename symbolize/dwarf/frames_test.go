@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/symbolize/elffile"
 	"github.com/gpurec/gpurec/symbolize/elftest"
 	"github.com/ianlancetaylor/demangle"
@@ -141,6 +142,7 @@ func checkMarkedCalls(
 }
 
 func TestFramesOfMarkedCalls(t *testing.T) {
+	testclass.Unit(t)
 	for _, p := range sourcePrograms {
 		for name, flags := range sourceFlags {
 			t.Run(p.source+" "+name, func(t *testing.T) {
@@ -161,20 +163,22 @@ func TestFramesOfMarkedCalls(t *testing.T) {
 }
 
 func TestFramesOfZstd(t *testing.T) {
+	testclass.Unit(t)
 	program := compileSource(t, "inlined.c", "-gdwarf-5")
 	calls := markedCalls(t, program)
 	if !strings.Contains(elftest.Run(t, "objcopy", "--help"), "zstd") {
-		elftest.Skip(t, "objcopy knows no zstd")
+		testclass.Missing(t, "objcopy knows no zstd")
 	}
 	elftest.Run(t, "objcopy", "--compress-debug-sections=zstd", program)
 	if !strings.Contains(elftest.Run(t, "readelf", "-t", program), "ZSTD") {
-		elftest.Skip(t, "objcopy does not compress with zstd")
+		testclass.Missing(t, "objcopy does not compress with zstd")
 	}
 	checkMarkedCalls(t, "inlined.c", sourcePrograms[0].calls, calls, open(t, program))
 }
 
 // Frames agrees with addr2line for every instruction of every function.
 func TestFramesAgreeWithAddr2line(t *testing.T) {
+	testclass.Unit(t)
 	elftest.NeedTools(t, "addr2line", "objdump")
 	for _, p := range sourcePrograms {
 		for name, flags := range sourceFlags {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/symbolize/elffile"
 	"github.com/gpurec/gpurec/symbolize/elftest"
 )
@@ -51,6 +52,7 @@ func exercise(raw []byte, size int64, addrs []uint64) (c cost) {
 }
 
 func TestEveryTruncationOfDebugInfoIsSurvived(t *testing.T) {
+	testclass.Unit(t)
 	raw, addrs := debugExample(t, "inlined.c", "-gdwarf-5")
 	for n := 0; n < len(raw); n += 7 {
 		exercise(raw[:n], int64(n), addrs)
@@ -59,6 +61,7 @@ func TestEveryTruncationOfDebugInfoIsSurvived(t *testing.T) {
 }
 
 func TestEveryDamagedByteOfDebugInfoIsSurvived(t *testing.T) {
+	testclass.Unit(t)
 	for _, version := range []string{"-gdwarf-4", "-gdwarf-5"} {
 		raw, addrs := debugExample(t, "inlined.c", version)
 		f, err := elf.NewFile(bytes.NewReader(raw))
@@ -107,6 +110,7 @@ var (
 func address(a uint64) []byte { return binary.LittleEndian.AppendUint64(nil, a) }
 
 func TestHostileDebugInfoCostsLittle(t *testing.T) {
+	testclass.Unit(t)
 	function := append(append([]byte{3}, address(0x1000)...), address(0x1000)...)
 	origin := append(
 		append([]byte{4, 0x1c, 0, 0, 0}, address(0x1000)...),

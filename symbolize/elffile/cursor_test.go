@@ -5,10 +5,12 @@ import (
 	"math"
 	"testing"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/symbolize/elftest"
 )
 
 func TestCursorReadsLEB128(t *testing.T) {
+	testclass.Unit(t)
 	for _, n := range []uint64{0, 1, 127, 128, 300, 1 << 35, math.MaxUint64} {
 		c := Cursor{Data: binary.AppendUvarint(nil, n)}
 		if got := c.Uleb(); got != n || c.Failed || c.At != len(c.Data) {
@@ -29,6 +31,7 @@ func TestCursorReadsLEB128(t *testing.T) {
 }
 
 func TestCursorFailsPastTheEnd(t *testing.T) {
+	testclass.Unit(t)
 	reads := map[string]func(c *Cursor) bool{
 		"Take": func(c *Cursor) bool { return c.Take(3) == nil },
 		"Uint": func(c *Cursor) bool { return c.Uint(4) == 0 },
@@ -52,6 +55,7 @@ func TestCursorFailsPastTheEnd(t *testing.T) {
 }
 
 func TestParseReadsMoreUntilItIsEnough(t *testing.T) {
+	testclass.Unit(t)
 	content := make([]byte, 100<<10)
 	content[len(content)-1] = 7
 	s, err := newFile(t, elftest.Sections(map[string][]byte{".debug_line": content})).Section(".debug_line")

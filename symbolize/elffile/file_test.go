@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/symbolize/elftest"
 )
 
@@ -24,6 +25,7 @@ func newFile(t testing.TB, raw []byte) *File {
 
 // New reads the same headers of a compiled program as debug/elf.
 func TestHeadersAgreeWithDebugELF(t *testing.T) {
+	testclass.Unit(t)
 	path := elftest.Compile(t, "../testdata/functions.c", "program", "-Wl,--build-id=sha1", "-g")
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -73,6 +75,7 @@ func TestHeadersAgreeWithDebugELF(t *testing.T) {
 }
 
 func TestCompressedSection(t *testing.T) {
+	testclass.Unit(t)
 	path := elftest.Compile(t, "../testdata/inlined.c", "program", "-g")
 	plain, err := os.ReadFile(path)
 	if err != nil {
@@ -107,6 +110,7 @@ func TestCompressedSection(t *testing.T) {
 }
 
 func TestOtherFilesAreRefused(t *testing.T) {
+	testclass.Unit(t)
 	var m elftest.Image
 	m.Add("f", 0x1000, 8, elf.STB_GLOBAL)
 	change := func(at int, b byte) []byte {
@@ -136,6 +140,7 @@ func TestOtherFilesAreRefused(t *testing.T) {
 }
 
 func TestBrokenSectionHeadersAreNoError(t *testing.T) {
+	testclass.Unit(t)
 	var m elftest.Image
 	m.Add("f", 0x1000, 8, elf.STB_GLOBAL)
 	raw := m.Bytes()
@@ -147,6 +152,7 @@ func TestBrokenSectionHeadersAreNoError(t *testing.T) {
 }
 
 func TestReadsStayWithinTheFile(t *testing.T) {
+	testclass.Unit(t)
 	raw := elftest.Sections(map[string][]byte{".debug_str": []byte("one\x00two")})
 	f := newFile(t, raw)
 	size := uint64(len(raw))

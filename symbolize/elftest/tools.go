@@ -4,30 +4,21 @@ package elftest
 
 import (
 	"bytes"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
-)
 
-// Skip skips a test because the machine lacks a program or a feature. With GPUREC_MUST_RUN=1 the
-// test fails instead.
-func Skip(t testing.TB, reason string) {
-	t.Helper()
-	if os.Getenv("GPUREC_MUST_RUN") == "1" {
-		t.Fatalf("must run, but: %s", reason)
-	}
-	t.Skip(reason)
-}
+	"github.com/gpurec/gpurec/internal/testclass"
+)
 
 // NeedTools skips the test unless all named programs are installed.
 func NeedTools(t testing.TB, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		if _, err := exec.LookPath(name); err != nil {
-			Skip(t, name+" is not installed")
+			testclass.Missing(t, name+" is not installed")
 		}
 	}
 }

@@ -6,10 +6,12 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest/gpuprogram"
 	"github.com/gpurec/gpurec/analyze/model/activity"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestJobIsRecorded compares the works of a written job with its truth.
 func TestJobIsRecorded(t *testing.T) {
+	testclass.Unit(t)
 	for _, full := range []bool{false, true} {
 		j := gpuprogram.NewJob(3, gpuprogram.Plan{Full: full})
 		p := j.Process(0)

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // ToolPath returns the path of a program that scripts/viewers.sh installs. It skips the test if the
@@ -21,7 +22,7 @@ func ToolPath(t *testing.T, elements ...string) string {
 	t.Helper()
 	path := analyzetest.RepositoryPath(t, append([]string{"build", "tools"}, elements...)...)
 	if _, err := os.Stat(path); err != nil {
-		analyzetest.SkipWithoutTool(t, "%s is not installed: run scripts/viewers.sh", path)
+		testclass.Missing(t, path+" is not installed: run scripts/viewers.sh")
 	}
 	return path
 }
@@ -30,7 +31,7 @@ func ToolPath(t *testing.T, elements ...string) string {
 func RunNode(t *testing.T, args ...string) [][]byte {
 	t.Helper()
 	if _, err := exec.LookPath("node"); err != nil {
-		analyzetest.SkipWithoutTool(t, "node is not installed")
+		testclass.Missing(t, "node is not installed")
 	}
 	cmd := exec.Command("node", args...)
 	var stderr bytes.Buffer
@@ -94,7 +95,7 @@ func ChromiumPath(t *testing.T) string {
 			return path
 		}
 	}
-	analyzetest.SkipWithoutTool(t, "Chromium is not installed: run scripts/viewers.sh, or set CHROMIUM to its path")
+	testclass.Missing(t, "Chromium is not installed: run scripts/viewers.sh, or set CHROMIUM to its path")
 	return ""
 }
 
@@ -137,7 +138,7 @@ func DuckDBFolder(t *testing.T) string {
 	module := ToolPath(t, "duckdb", "node_modules", "@duckdb", "node-api", "lib", "index.js")
 	node, err := exec.LookPath("node")
 	if err != nil {
-		analyzetest.SkipWithoutTool(t, "node is not installed")
+		testclass.Missing(t, "node is not installed")
 	}
 	shell := analyzetest.RepositoryPath(t, "scripts", "duckdb_shell.mjs")
 	folder := t.TempDir()

@@ -18,6 +18,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // document is the JSON of a digest.
@@ -184,6 +185,7 @@ func shown(t *testing.T, from string, want any) string {
 // TestDigestsOfKnownPrograms compares each value of the digests of programs with the JSON of the report that it is
 // from, in JSON and in Markdown, and checks that the program's problem comes first.
 func TestDigestsOfKnownPrograms(t *testing.T) {
+	testclass.Unit(t)
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
 			tl := p.record(t)

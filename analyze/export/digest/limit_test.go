@@ -13,6 +13,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest/rulecases"
 	"github.com/gpurec/gpurec/analyze/export/digest"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // manyProblems returns the digest of a recording with very much wrong: most rules fire, and 150 places leak.
@@ -55,6 +56,7 @@ var omitted = regexp.MustCompile(`(?m)^- left out: ([\d,]+) more ([a-z ]+)$`)
 // TestDigestCutsWholeItems cuts the digest of a recording with very much wrong. What remains is a part of
 // the complete digest, item by item, and each cut is counted.
 func TestDigestCutsWholeItems(t *testing.T) {
+	testclass.Unit(t)
 	d := manyProblems(t)
 	all := decode(t, text(t, d, "json", 10_000_000))
 	complete := strings.Split(text(t, d, "md", 10_000_000), "\n")

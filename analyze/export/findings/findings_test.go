@@ -8,12 +8,14 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/export/findings"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 const second, us = analyzetest.Second, analyzetest.Us
 
 // TestFindingsOfACapture writes the findings of a recording with a sticky error and a merged trigger.
 func TestFindingsOfACapture(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	for i := range int64(10) {
 		tp.AddLaunch(second+i*us, us, "gemm", 0, 0)

@@ -6,11 +6,13 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/analyzetest/gpuprogram"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestFlameGraphOfGPUTime compares the GPU time of each line in the flame graph with the truth. Each launch has
 // its kernel as the leaf.
 func TestFlameGraphOfGPUTime(t *testing.T) {
+	testclass.Unit(t)
 	j := gpuprogram.NewJob(6, gpuprogram.Plan{Full: true})
 	p := j.Process(0)
 	th, stream := p.Thread(), p.Stream()

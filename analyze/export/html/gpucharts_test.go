@@ -20,6 +20,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/gaps"
 	"github.com/gpurec/gpurec/analyze/report/steps"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // trainingOnGPUs returns a training of two processes, each on a GPU of its own, with GPU times. Some steps of
@@ -155,6 +156,7 @@ func maxOf(values []*float64) (most float64) {
 // TestBusyChartAgreesWithGaps compares the chart of the busy time with the report gaps: ten parts of the chart
 // are one slice of the report.
 func TestBusyChartAgreesWithGaps(t *testing.T) {
+	testclass.Unit(t)
 	tl := trainingOnGPUs(t).Timeline()
 	page := pageText(t, tl, Options{})
 	charts := chartsOf(t, page).Busy
@@ -207,6 +209,7 @@ func TestBusyChartAgreesWithGaps(t *testing.T) {
 
 // TestStepChartAgreesWithSteps compares the charts of steps with the report steps.
 func TestStepChartAgreesWithSteps(t *testing.T) {
+	testclass.Unit(t)
 	tl := trainingOnGPUs(t).Timeline()
 	charts := chartsOf(t, pageText(t, tl, Options{}))
 	r, err := steps.Run(tl, query.Options{})
@@ -261,6 +264,7 @@ func TestStepChartAgreesWithSteps(t *testing.T) {
 
 // TestGPUChartsNameThePartThatWasRead checks the sentences about a recording that is only read in part.
 func TestGPUChartsNameThePartThatWasRead(t *testing.T) {
+	testclass.Unit(t)
 	tl := trainingOnGPUs(t).Timeline()
 	b := newTestBuilder(t, tl, 2000)
 	notes := strings.Join(append(b.newBusyNotes(), b.newStepsNotes()...), "\n")
@@ -304,6 +308,7 @@ func newTestBuilder(t *testing.T, tl *timeline.Timeline, maxTimedCalls int64) *p
 
 // TestPageWithGPUTimesIsDeterministic checks that the pages of one recording are equal.
 func TestPageWithGPUTimesIsDeterministic(t *testing.T) {
+	testclass.Unit(t)
 	tp := trainingOnGPUs(t)
 	want := pageText(t, tp.Timeline(), Options{})
 	for range 3 {
@@ -315,6 +320,7 @@ func TestPageWithGPUTimesIsDeterministic(t *testing.T) {
 
 // TestPageWithoutGPUTimesNamesTheReason checks the sentences in place of the charts.
 func TestPageWithoutGPUTimesNamesTheReason(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	for i := range int64(3) {
 		tp.AddLaunch(i*analyzetest.Second, analyzetest.Us, fmt.Sprint("kernel", i), 0, 0)
@@ -335,6 +341,7 @@ func TestPageWithoutGPUTimesNamesTheReason(t *testing.T) {
 
 // TestSelectedStepsKeepExtremes checks that the shortest and the longest step of each part remain.
 func TestSelectedStepsKeepExtremes(t *testing.T) {
+	testclass.Unit(t)
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 20 {
 		var all []model.Step
@@ -377,6 +384,7 @@ func TestSelectedStepsKeepExtremes(t *testing.T) {
 
 // TestEveryCauseHasAColour checks that the script knows all causes of outliers.
 func TestEveryCauseHasAColour(t *testing.T) {
+	testclass.Unit(t)
 	_, colours, _ := strings.Cut(readAsset("web/bundle.js"), "causeColours = {")
 	colours, _, _ = strings.Cut(colours, "}")
 	if n := strings.Count(colours, `"--c`); n != len(steps.Causes) {

@@ -9,11 +9,13 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/cpu"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestFlameGraphOfThreads compares the sums of the flame graph with those of the report cpu, and its leaves with the
 // reasons of waits.
 func TestFlameGraphOfThreads(t *testing.T) {
+	testclass.Unit(t)
 	tl := analyzetest.HostRecording(t).Timeline()
 	host, err := readHostFlame(tl, &query.Filter{})
 	if err != nil {
@@ -58,6 +60,7 @@ func TestFlameGraphOfThreads(t *testing.T) {
 
 // TestPageShowsTimesOfThreads checks the section and the metrics of the flame graph.
 func TestPageShowsTimesOfThreads(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.HostRecording(t)
 	page := pageText(t, tp.Timeline(), Options{})
 	for _, want := range []string{
@@ -75,6 +78,7 @@ func TestPageShowsTimesOfThreads(t *testing.T) {
 
 // TestPageWithoutClassHost checks that such a page does not mention the class.
 func TestPageWithoutClassHost(t *testing.T) {
+	testclass.Unit(t)
 	page := pageText(t, analyzetest.TrainingRecording(t).Timeline(), Options{})
 	for _, text := range []string{`id="cpu"`, "CPU of launching threads", "time of threads in waits", "[off-cpu]"} {
 		if strings.Contains(page, text) {
@@ -85,6 +89,7 @@ func TestPageWithoutClassHost(t *testing.T) {
 
 // TestPageOfHostileClassHost checks that texts of a hostile recording are not markup.
 func TestPageOfHostileClassHost(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.HostRecording(t)
 	tp.AddWait(42, 520*analyzetest.Ms, analyzetest.Ms, 0, "</script><b>", 0, format.WaitFact{
 		Reason: "</script><script>alert(1)</script>", Target: "<img src=x onerror=alert(1)>",

@@ -18,6 +18,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/rules"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func pageText(t *testing.T, tl *timeline.Timeline, opt Options) string {
@@ -47,6 +48,7 @@ func chartDataOf(t *testing.T, page string) map[string]any {
 // TestMomentsKeepExtremes compares the states that momentScan keeps with the live memory after each
 // call: every bucket's maximum and minimum must be exact.
 func TestMomentsKeepExtremes(t *testing.T) {
+	testclass.Unit(t)
 	r := rand.New(rand.NewPCG(3, 3))
 	for range 20 {
 		tp := analyzetest.NewTestRecording(t)
@@ -140,6 +142,7 @@ func TestMomentsKeepExtremes(t *testing.T) {
 }
 
 func TestCurveKeepsExtremes(t *testing.T) {
+	testclass.Unit(t)
 	c := newValueCurve(query.Window{FromNs: 0, ToNs: 1000 * analyzetest.Second})
 	r := rand.New(rand.NewPCG(1, 2))
 	most, least := make(map[int]float64), make(map[int]float64)
@@ -171,6 +174,7 @@ func TestCurveKeepsExtremes(t *testing.T) {
 // TestHTMLEscapesNames checks that names from a recording cannot become markup or scripts in the
 // page.
 func TestHTMLEscapesNames(t *testing.T) {
+	testclass.Unit(t)
 	page := pageText(t, analyzetest.HostilePageRecording(t).Timeline(), Options{Name: analyzetest.HostileNames[0]})
 	for _, bad := range []string{
 		"<script>alert",
@@ -199,6 +203,7 @@ func TestHTMLEscapesNames(t *testing.T) {
 // TestHTMLForbidsTheNetwork checks that the Content-Security-Policy allows only the page's own
 // scripts, by their hashes.
 func TestHTMLForbidsTheNetwork(t *testing.T) {
+	testclass.Unit(t)
 	page := pageText(t, analyzetest.TrainingRecording(t).Timeline(), Options{Name: "run.parquet"})
 	policy := regexp.MustCompile(`http-equiv="Content-Security-Policy" content="([^"]*)"`).FindStringSubmatch(page)
 	if policy == nil {
@@ -238,6 +243,7 @@ func TestHTMLForbidsTheNetwork(t *testing.T) {
 
 // TestHTMLIsBounded checks the size of a page with 2,000 call sites that have long names.
 func TestHTMLIsBounded(t *testing.T) {
+	testclass.Lab(t, "lab")
 	tp := analyzetest.NewTestRecording(t)
 	long := strings.Repeat("std::vector<std::pair<", 30)
 	for i := range int32(2000) {
@@ -271,6 +277,7 @@ func TestHTMLIsBounded(t *testing.T) {
 // TestEmptyRecording checks that every section of an empty recording is marked as empty, or not there if the
 // page does not mention it.
 func TestEmptyRecording(t *testing.T) {
+	testclass.Unit(t)
 	page := pageText(t, analyzetest.NewTestRecording(t).Timeline(), Options{Name: "empty"})
 	for i := range pageSections {
 		s := &pageSections[i]
@@ -289,6 +296,7 @@ func TestEmptyRecording(t *testing.T) {
 // TestHTMLIsDeterministic checks that the pages of one recording are equal, with calls from many
 // stacks.
 func TestHTMLIsDeterministic(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	for id := range int32(20) {
 		tp.AddStack(id+1, fmt.Sprintf("calls_%d", id), "main")
@@ -303,6 +311,7 @@ func TestHTMLIsDeterministic(t *testing.T) {
 }
 
 func TestEveryRuleHasASection(t *testing.T) {
+	testclass.Unit(t)
 	for _, r := range rules.AllRules() {
 		if findRuleSection(r) == "" || findRuleSection(r) == "verdicts" {
 			t.Errorf("%s: no section for analyze %s", r.ID, r.Report)
@@ -313,6 +322,7 @@ func TestEveryRuleHasASection(t *testing.T) {
 // TestHTMLLossLowersConfidence checks that the page shows lost calls above the verdicts and as
 // marks.
 func TestHTMLLossLowersConfidence(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.TrainingRecording(t)
 	tp.AddRow(
 		format.Row{
@@ -341,6 +351,7 @@ func TestHTMLLossLowersConfidence(t *testing.T) {
 // TestLibrariesMatchChecksums compares the embedded libraries with the checksums that
 // scripts/weblibs.sh wrote.
 func TestLibrariesMatchChecksums(t *testing.T) {
+	testclass.Unit(t)
 	sums := readAsset("web/lib/SHA256SUMS")
 	found := 0
 	err := fs.WalkDir(webFiles, "web/lib", func(path string, d fs.DirEntry, err error) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // viewerResult is the output of scripts/report_viewer.mjs for one page.
@@ -47,6 +48,7 @@ const maxLoadMs = 30_000
 // It tests all controls of a normal page, of a page with hostile names, and of those with GPU times and class host. It
 // only checks that a page of a million events is drawn; with GPUREC_BENCH_LARGE set, ten million.
 func TestChromiumShowsReports(t *testing.T) {
+	testclass.Browser(t)
 	tools, browser := viewers.ToolPath(t, "puppeteer"), viewers.ChromiumPath(t)
 	tp := analyzetest.TrainingRecording(t)
 	for i := range int64(60) {

@@ -8,11 +8,13 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestTraceShowsAllocators checks that the counters of an allocator end with the allocator's
 // totals, and that they are never negative.
 func TestTraceShowsAllocators(t *testing.T) {
+	testclass.Unit(t)
 	tp, worlds := analyzetest.TorchAllocatorRecording(t, 5, 400, func(*analyzetest.TorchAllocator) {})
 	for _, pid := range []int32{42, 77} {
 		tp.AddRow(format.Row{Kind: format.KindProcess, Pid: pid, Name: "python3"})

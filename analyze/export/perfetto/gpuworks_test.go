@@ -11,6 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest/gpuprogram"
 	"github.com/gpurec/gpurec/analyze/analyzetest/viewers"
 	"github.com/gpurec/gpurec/analyze/model/activity"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // tracedJob returns a job with kernels and copies on two streams, and its recording.
@@ -39,6 +40,7 @@ func tracedJob(t *testing.T, full bool) (*gpuprogram.Job, *analyzetest.TestRecor
 
 // TestTraceShowsGPUTimes compares the slices of GPU lanes with the truth.
 func TestTraceShowsGPUTimes(t *testing.T) {
+	testclass.Unit(t)
 	for _, full := range []bool{true, false} {
 		j, tp := tracedJob(t, full)
 		var out bytes.Buffer
@@ -92,6 +94,7 @@ func TestTraceShowsGPUTimes(t *testing.T) {
 
 // TestTracePartsHaveGPUTimes compares the works of a trace in parts with those of a whole one.
 func TestTracePartsHaveGPUTimes(t *testing.T) {
+	testclass.Unit(t)
 	_, tp := tracedJob(t, true)
 	list, _ := inParts(t, tp.Timeline(), 700)
 	works, parts := 0, len(list)
@@ -108,6 +111,7 @@ func TestTracePartsHaveGPUTimes(t *testing.T) {
 }
 
 func TestPerfettoReadsGPUTimes(t *testing.T) {
+	testclass.Browser(t)
 	_, tp := tracedJob(t, true)
 	path := filepath.Join(t.TempDir(), "run.pftrace")
 	var out bytes.Buffer

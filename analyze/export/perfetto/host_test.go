@@ -12,6 +12,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/analyzetest/viewers"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // writeHostTrace writes the trace of a recording and returns its path.
@@ -31,6 +32,7 @@ func writeHostTrace(t *testing.T, tp *analyzetest.TestRecording) string {
 // TestPerfettoReadsStatesOfThreads compares each wait of the recording with the slices that trace_processor
 // reads: all waits are there, with their durations, states, reasons and lines.
 func TestPerfettoReadsStatesOfThreads(t *testing.T) {
+	testclass.Browser(t)
 	tp := analyzetest.HostRecording(t)
 	// a call around a wait, and a call inside of one
 	tp.AddSync("cuStreamSynchronize", 690*analyzetest.Ms, 120*analyzetest.Ms, 0x7000, 0)
@@ -107,6 +109,7 @@ func TestPerfettoReadsStatesOfThreads(t *testing.T) {
 
 // TestHostileStatesOfThreads checks that rows that no recorder writes do not break the nesting of slices.
 func TestHostileStatesOfThreads(t *testing.T) {
+	testclass.Browser(t)
 	tp := analyzetest.HostRecording(t)
 	tp.Meta.HostRows.Lost = 5
 	const ms = analyzetest.Ms
@@ -130,6 +133,7 @@ func TestHostileStatesOfThreads(t *testing.T) {
 
 // TestStatesOfThreadsInParts checks that parts of a trace have all waits, and that a limit counts what it omits.
 func TestStatesOfThreadsInParts(t *testing.T) {
+	testclass.Unit(t)
 	tl := analyzetest.HostRecording(t).Timeline()
 	var parts []*bytes.Buffer
 	next := func() (io.Writer, error) {

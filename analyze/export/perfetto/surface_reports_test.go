@@ -5,10 +5,12 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestTraceOfTheWholeSurface counts the values of memory counters that only few programs have.
 func TestTraceOfTheWholeSurface(t *testing.T) {
+	testclass.Unit(t)
 	d, _ := traced(t, analyzetest.AllMemoryKindsRecording(t).Timeline(), Options{})
 	counters := make(map[string]int)
 	for track, values := range d.counters {

@@ -14,6 +14,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -237,6 +238,7 @@ func (d *decoded) onThreads() (list []slice) {
 }
 
 func TestTraceHoldsEveryCall(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.TrainingRecording(t)
 	tl := tp.Timeline()
 	d, stats := traced(t, tl, Options{})
@@ -277,6 +279,7 @@ func TestTraceHoldsEveryCall(t *testing.T) {
 }
 
 func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(6) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		tp := analyzetest.NewTestRecording(t)
@@ -345,6 +348,7 @@ func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
 }
 
 func TestTraceEndsAtMaxSlices(t *testing.T) {
+	testclass.Unit(t)
 	tl := analyzetest.TrainingRecording(t).Timeline()
 	d, stats := traced(t, tl, Options{MaxSlices: 100})
 	all, whole := traced(t, tl, Options{})
@@ -365,6 +369,7 @@ func TestTraceEndsAtMaxSlices(t *testing.T) {
 }
 
 func TestTraceOfAWindow(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.TrainingRecording(t)
 	f := query.Filter{
 		FromNs: analyzetest.Epoch + 10*analyzetest.Second,
@@ -392,6 +397,7 @@ func TestTraceOfAWindow(t *testing.T) {
 }
 
 func TestTraceShowsLosses(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.TrainingRecording(t)
 	tp.AddRow(
 		format.Row{
@@ -416,6 +422,7 @@ func TestTraceShowsLosses(t *testing.T) {
 }
 
 func TestTraceIsDeterministic(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.TrainingRecording(t)
 	tp.AddExit(42, 59*analyzetest.Second)
 	var first []byte

@@ -10,11 +10,13 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/analyzetest/viewers"
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestPerfettoUIShowsTracks opens a trace in the Perfetto UI. It uses an old version of the UI, so
 // the trace must not need newer features.
 func TestPerfettoUIShowsTracks(t *testing.T) {
+	testclass.Browser(t)
 	ui, tools, browser := viewers.ToolPath(t, "perfetto_ui"), viewers.ToolPath(t, "puppeteer"), viewers.ChromiumPath(t)
 	tp := analyzetest.TrainingRecording(t)
 	for i := range int64(60) {

@@ -16,9 +16,11 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestPerfettoReadsTheTrace(t *testing.T) {
+	testclass.Browser(t)
 	tp := analyzetest.TrainingRecording(t)
 	tp.AddRow(
 		format.Row{
@@ -117,6 +119,7 @@ func TestPerfettoReadsTheTrace(t *testing.T) {
 }
 
 func TestPerfettoReadsTheProfile(t *testing.T) {
+	testclass.Browser(t)
 	p, _, _, err := pprof.BuildHeapProfile(analyzetest.TrainingRecording(t).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -149,6 +152,7 @@ func TestPerfettoReadsTheProfile(t *testing.T) {
 // TestPprofReadsTheProfile compares the output of the pprof program with golden files that were
 // checked by eye.
 func TestPprofReadsTheProfile(t *testing.T) {
+	testclass.Browser(t)
 	p, _, _, err := pprof.BuildHeapProfile(analyzetest.TrainingRecording(t).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/graph"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // capturedGraph adds calls that capture a graph on two streams, add a child graph, launch the
@@ -69,6 +70,7 @@ func capturedGraph(tp *analyzetest.TestRecording) {
 }
 
 func TestGraphsListTheirNodes(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	capturedGraph(tp)
 	tl := tp.Timeline()
@@ -107,6 +109,7 @@ func TestGraphsListTheirNodes(t *testing.T) {
 // TestGraphsOfNodesOfAnyType checks the contents of a graph whose nodes are added, changed and
 // removed.
 func TestGraphsOfNodesOfAnyType(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	node := func(name, message, kernel string, ptr, src int64) {
 		r := tp.AddAPICall(name, int64(len(tp.Rows)+1)*10, ptr, 0)
@@ -152,6 +155,7 @@ func TestGraphsOfNodesOfAnyType(t *testing.T) {
 // TestPerfettoShowsAllCallStates checks with trace_processor that calls that succeed, fail, stay
 // open or lack a return have the right slices.
 func TestPerfettoShowsAllCallStates(t *testing.T) {
+	testclass.Browser(t)
 	tp := analyzetest.WorkloadRecording(t)
 	capturedGraph(tp)
 	path := filepath.Join(t.TempDir(), "run.pftrace")
@@ -241,6 +245,7 @@ func inParts(t *testing.T, tl *timeline.Timeline, most int64) ([]*bytes.Buffer, 
 // TestTracePartsAreTheWhole checks that all parts together have the events of the whole trace: each
 // call once, calls that span several parts with their full duration, and counters without gaps.
 func TestTracePartsAreTheWhole(t *testing.T) {
+	testclass.Browser(t)
 	tp := analyzetest.TrainingRecording(t)
 	for i := range int64(4) { // long calls, during which others begin
 		r := tp.AddCall(

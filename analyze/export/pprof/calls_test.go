@@ -15,6 +15,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/kernels"
 	"github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func profileOf(t *testing.T, tl *timeline.Timeline, opt Options) *profile.Profile {
@@ -38,6 +39,7 @@ func sums(p *profile.Profile) []int64 {
 
 // TestCallProfilesAddUp compares the sums of each profile with sums over the rows of the recording.
 func TestCallProfilesAddUp(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.WorkloadRecording(t)
 	tl := tp.Timeline()
 	want := make(map[string][]int64)
@@ -113,6 +115,7 @@ func TestCallProfilesAddUp(t *testing.T) {
 }
 
 func TestProfilesBeginWithTheirRoot(t *testing.T) {
+	testclass.Unit(t)
 	tl := analyzetest.WorkloadRecording(t).Timeline()
 	for by, want := range map[string][]string{
 		"thread": {"thread 42/42 main", "thread 77/77 main"},
@@ -132,6 +135,7 @@ func TestProfilesBeginWithTheirRoot(t *testing.T) {
 
 // TestHeapProfileAtAMoment compares the memory profile at several moments with the report memory.
 func TestHeapProfileAtAMoment(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.TrainingRecording(t)
 	tp.AddExit(42, 59*analyzetest.Second+800*analyzetest.Ms)
 	tl := tp.Timeline()
@@ -170,6 +174,7 @@ func TestHeapProfileAtAMoment(t *testing.T) {
 // TestFoldedStacksMatchProfile parses folded stacks as flamegraph.pl and speedscope do: semicolons
 // separate frames, and the value follows the last space.
 func TestFoldedStacksMatchProfile(t *testing.T) {
+	testclass.Unit(t)
 	p := profileOf(t, analyzetest.WorkloadRecording(t).Timeline(), Options{Type: "launches", RootBy: "thread"})
 	for _, sampleType := range []string{"", "launches", "launch_cpu"} {
 		var b bytes.Buffer

@@ -11,6 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest/gpuprogram"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/kernels"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // gpuJob is a job with full queues, two lines and a graph.
@@ -40,6 +41,7 @@ func gpuJob() *gpuprogram.Job {
 // TestPprofReadsGPUTimes compares the values that the pprof program reads with the truth, and their sum with
 // that of the report.
 func TestPprofReadsGPUTimes(t *testing.T) {
+	testclass.Browser(t)
 	j := gpuJob()
 	tl := j.Recording(t, 0).Timeline()
 	p := profileOf(t, tl, Options{Type: "gpu-time"})
@@ -82,6 +84,7 @@ func TestPprofReadsGPUTimes(t *testing.T) {
 
 // TestGPUTimesSayTheirError reads the comment of the profile.
 func TestGPUTimesSayTheirError(t *testing.T) {
+	testclass.Unit(t)
 	p := profileOf(t, gpuJob().Recording(t, 0).Timeline(), Options{Type: "gpu-time"})
 	if text := strings.Join(p.Comments, "\n"); !strings.Contains(text, "GPU time: ") || !strings.Contains(text, "±") {
 		t.Errorf("comments %q", text)
@@ -90,6 +93,7 @@ func TestGPUTimesSayTheirError(t *testing.T) {
 
 // TestNoGPUTimesIsAnError asks for GPU times that the recording does not have.
 func TestNoGPUTimesIsAnError(t *testing.T) {
+	testclass.Unit(t)
 	tl := analyzetest.WorkloadRecording(t).Timeline()
 	if _, _, _, err := BuildProfile(tl, Options{Type: "gpu-time"}); !errors.Is(err, NoGPUTimesError{}) {
 		t.Errorf("got %v", err)

@@ -15,6 +15,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // throughFile encodes a profile as in a file, and decodes it again.
@@ -68,6 +69,7 @@ func profileText(p *profile.Profile) []byte {
 }
 
 func TestHeapProfileGolden(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.TrainingRecording(t)
 	r := tp.AddRow(format.Row{Kind: format.KindStack, StackID: 9, StackStatus: format.StackTruncated})
 	r.Frames = []format.Frame{
@@ -103,6 +105,7 @@ func TestHeapProfileGolden(t *testing.T) {
 }
 
 func TestHeapProfileFollowsTheConventions(t *testing.T) {
+	testclass.Browser(t)
 	p, _, _, err := BuildHeapProfile(analyzetest.TrainingRecording(t).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -132,6 +135,7 @@ func TestHeapProfileFollowsTheConventions(t *testing.T) {
 }
 
 func TestHeapProfileSumsEqualLeaks(t *testing.T) {
+	testclass.Unit(t)
 	r := rand.New(rand.NewPCG(3, 3))
 	tp := analyzetest.NewTestRecording(t)
 	analyzetest.AddRandomProgram(tp, r, 3000) // more sizes at one call site than maxExactSizes
@@ -177,6 +181,7 @@ func TestHeapProfileSumsEqualLeaks(t *testing.T) {
 }
 
 func TestHeapProfileWithoutStacks(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	tp.AddAlloc(1, 1, 0x1000, 64)
 	p, _, _, err := BuildHeapProfile(tp.Timeline(), query.Options{})

@@ -12,11 +12,13 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/cpu"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestHostProfilesHaveTheTotalsOfTheReport compares the sums of the profiles with the report, in the whole
 // recording and in a window that cuts waits, and with rows that no recorder writes.
 func TestHostProfilesHaveTheTotalsOfTheReport(t *testing.T) {
+	testclass.Unit(t)
 	whole := query.Options{}
 	part := query.Options{}
 	part.FromNs, part.ToNs = analyzetest.Epoch+200*analyzetest.Ms, analyzetest.Epoch+3*analyzetest.Second+480*analyzetest.Ms
@@ -54,6 +56,7 @@ func TestHostProfilesHaveTheTotalsOfTheReport(t *testing.T) {
 
 // TestPprofReadsHostProfiles compares what the pprof program prints with golden files.
 func TestPprofReadsHostProfiles(t *testing.T) {
+	testclass.Browser(t)
 	tl := analyzetest.HostRecording(t).Timeline()
 	for _, name := range []string{"cpu", "off-cpu", "host"} {
 		file := profileFile(t, profileOf(t, tl, Options{Type: name}))
@@ -67,6 +70,7 @@ func TestPprofReadsHostProfiles(t *testing.T) {
 
 // TestFoldedHostStacks compares the folded stacks of waits with a golden file.
 func TestFoldedHostStacks(t *testing.T) {
+	testclass.Unit(t)
 	p := profileOf(t, analyzetest.HostRecording(t).Timeline(), Options{Type: "off-cpu", RootBy: "thread"})
 	var out bytes.Buffer
 	if _, err := WriteFoldedStacks(&out, p, ""); err != nil {
@@ -77,6 +81,7 @@ func TestFoldedHostStacks(t *testing.T) {
 
 // TestKernelFramesHaveAModule checks that frames of the kernel are in a module of their own.
 func TestKernelFramesHaveAModule(t *testing.T) {
+	testclass.Unit(t)
 	p := profileOf(t, analyzetest.HostRecording(t).Timeline(), Options{Type: "off-cpu"})
 	found := 0
 	for _, l := range p.Location {
@@ -90,6 +95,7 @@ func TestKernelFramesHaveAModule(t *testing.T) {
 }
 
 func TestHostProfilesSayTheirError(t *testing.T) {
+	testclass.Unit(t)
 	p := profileOf(t, analyzetest.HostRecording(t).Timeline(), Options{Type: "host"})
 	text := strings.Join(p.Comments, "\n")
 	for _, want := range []string{"CPU time: estimated from samples, ±141.4ms", "96% of it has a stack"} {
@@ -100,6 +106,7 @@ func TestHostProfilesSayTheirError(t *testing.T) {
 }
 
 func TestNoHostRowsIsAnError(t *testing.T) {
+	testclass.Unit(t)
 	tl := analyzetest.WorkloadRecording(t).Timeline()
 	for _, name := range []string{"cpu", "off-cpu", "host"} {
 		if _, _, _, err := BuildProfile(tl, Options{Type: name}); !errors.Is(err, NoHostRowsError{}) {

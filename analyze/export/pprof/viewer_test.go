@@ -13,6 +13,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/analyzetest/viewers"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // callTypesWithoutGPU returns the types of profiles of calls that need no GPU times and no class host.
@@ -55,6 +56,7 @@ func pprof(t *testing.T, args ...string) []byte {
 // TestPprofReadsProfilesOfCalls compares the output of the pprof program with golden files that
 // were checked by eye.
 func TestPprofReadsProfilesOfCalls(t *testing.T) {
+	testclass.Browser(t)
 	tp := analyzetest.WorkloadRecording(t)
 	tl := tp.Timeline()
 	for _, name := range callTypesWithoutGPU() {
@@ -82,6 +84,7 @@ func TestPprofReadsProfilesOfCalls(t *testing.T) {
 // TestPerfettoReadsProfilesOfCalls imports every type of profile into trace_processor, and checks
 // the number of frames.
 func TestPerfettoReadsProfilesOfCalls(t *testing.T) {
+	testclass.Browser(t)
 	tl := analyzetest.WorkloadRecording(t).Timeline()
 	for _, name := range []string{"launches", "copies"} {
 		p := profileOf(t, tl, Options{Type: name, RootBy: "device"})

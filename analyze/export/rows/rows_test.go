@@ -13,6 +13,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func export(t *testing.T, tl *timeline.Timeline, opt Options) (string, *Stats) {
@@ -38,6 +39,7 @@ func smallRecording(t *testing.T) *analyzetest.TestRecording {
 }
 
 func TestGolden(t *testing.T) {
+	testclass.Unit(t)
 	tl := smallRecording(t).Timeline()
 	for name, opt := range map[string]Options{
 		"all.csv":        {Format: CSV},
@@ -56,6 +58,7 @@ func TestGolden(t *testing.T) {
 
 // TestRowsAreComplete reads the output of both formats and compares each row with the recording.
 func TestRowsAreComplete(t *testing.T) {
+	testclass.Unit(t)
 	for name, tp := range map[string]*analyzetest.TestRecording{
 		"training": analyzetest.TrainingRecording(t), "hostile": analyzetest.HostileRecording(t),
 		"host": analyzetest.HostRecording(t), "ranks": analyzetest.FourRanksRecording(t),
@@ -95,6 +98,7 @@ func TestRowsAreComplete(t *testing.T) {
 }
 
 func TestFilter(t *testing.T) {
+	testclass.Unit(t)
 	tl := smallRecording(t).Timeline()
 	for want, opt := range map[string]Options{
 		"process stack nvml alloc alloc": func() (o Options) { o.Pids = []int32{42}; return o }(),

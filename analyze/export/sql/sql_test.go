@@ -16,6 +16,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest/viewers"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // newSource opens a recording as a source with the name of its file.
@@ -88,6 +89,7 @@ func recordings(t *testing.T) map[string]*analyzetest.TestRecording {
 
 // TestViewColumns compares the columns of every view with their descriptions. It also reads every row.
 func TestViewColumns(t *testing.T) {
+	testclass.Browser(t)
 	for name, tp := range recordings(t) {
 		tp.WriteAndOpen()
 		var queries []string
@@ -119,6 +121,7 @@ func TestViewColumns(t *testing.T) {
 
 // TestViewsHaveAllRows compares the number of rows in each view with the rows that were written.
 func TestViewsHaveAllRows(t *testing.T) {
+	testclass.Browser(t)
 	for name, tp := range recordings(t) {
 		tp.WriteAndOpen()
 		want := make(map[string]int)
@@ -164,6 +167,7 @@ func TestViewsHaveAllRows(t *testing.T) {
 // TestAllocationsAreTheReplay compares the allocations with those of the replay in Go: how many there
 // were, how many ended, and every block that lives at the end.
 func TestAllocationsAreTheReplay(t *testing.T) {
+	testclass.Browser(t)
 	for name, tp := range recordings(t) {
 		tl := tp.Timeline()
 		counts := make(map[livemem.ChangeKind]int)
@@ -203,6 +207,7 @@ func TestAllocationsAreTheReplay(t *testing.T) {
 
 // TestOldRecording reads a recording of version 1.0, which lacks columns, together with a new one.
 func TestOldRecording(t *testing.T) {
+	testclass.Browser(t)
 	tp := analyzetest.TrainingRecording(t)
 	tp.WriteAndOpen()
 	old := analyzetest.RepositoryPath(t, "format", "testdata", "v1.0.parquet")
@@ -230,6 +235,7 @@ func TestOldRecording(t *testing.T) {
 
 // TestRingFolder reads the segments of an unfinished ring, and resolves rationed stacks.
 func TestRingFolder(t *testing.T) {
+	testclass.Browser(t)
 	path := filepath.Join(t.TempDir(), "ring.parquet")
 	w, err := format.Create(path, format.Options{})
 	if err != nil {
@@ -305,6 +311,7 @@ func FuzzQuoteText(f *testing.F) {
 
 // TestDuckDBReadsLiterals compares the values that DuckDB gives literals with the texts.
 func TestDuckDBReadsLiterals(t *testing.T) {
+	testclass.Browser(t)
 	texts := []string{"", "'", `\`, "a'b''c", "\n'\x1b\u202e", "🚀", "--", "/*", "$1", "E'\\n'", "{a}", ";\n.quit\n"}
 	r, alphabet := rand.New(rand.NewPCG(1, 2)), []rune("'\\\"\n\r\t;-$ aä\u009b\u2028%_*?[]|")
 	for range 300 {
@@ -336,6 +343,7 @@ func TestDuckDBReadsLiterals(t *testing.T) {
 
 // TestSteps compares the view with the steps that the model finds.
 func TestSteps(t *testing.T) {
+	testclass.Browser(t)
 	tp := analyzetest.NewTestRecording(t)
 	for i := range int64(400) {
 		tp.AddLaunch(i*analyzetest.Ms, 1000, fmt.Sprintf("kernel%d", i%4), 7, 0)

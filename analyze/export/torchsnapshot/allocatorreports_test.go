@@ -8,12 +8,14 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/allocator"
 	"github.com/gpurec/gpurec/analyze/report/frag"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestReportsWithoutAllocatorEvents runs the reports on a recording that has only the allocator's
 // own reports: values that these do not contain are absent, and a report without any data returns
 // an error or a note.
 func TestReportsWithoutAllocatorEvents(t *testing.T) {
+	testclass.Unit(t)
 	tp, w := analyzetest.ReportedTrainingRecording(t, analyzetest.TorchConf{}, 3_000_000)
 	tl := tp.Timeline()
 	r, err := allocator.RunWithOptions(tl, allocator.Options{})

@@ -8,10 +8,12 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestSnapshotHasEarlierBlocks reads the state of an allocator in a recording without its first events.
 func TestSnapshotHasEarlierBlocks(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	s := state.AllocatorState{
 		Pid: 42, Ranges: []state.AllocatorRange{{Ptr: 0x7e0000000000, Bytes: 20 << 20}},

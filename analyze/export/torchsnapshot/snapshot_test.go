@@ -21,13 +21,14 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // python runs a Python program with a file as its only argument.
 func python(t testing.TB, program, path string) []byte {
 	t.Helper()
 	if _, err := exec.LookPath("python3"); err != nil {
-		analyzetest.SkipWithoutTool(t, "python3 is not installed")
+		testclass.Missing(t, "python3 is not installed")
 	}
 	var stderr bytes.Buffer
 	cmd := exec.Command("python3", "-c", program, path)
@@ -53,6 +54,7 @@ func unpickle(t testing.TB, data []byte, v any) {
 }
 
 func TestPickle(t *testing.T) {
+	testclass.Unit(t)
 	numbers := []int64{
 		0,
 		1,
@@ -133,6 +135,7 @@ func TestPickle(t *testing.T) {
 }
 
 func TestPicklerReturnsErrors(t *testing.T) {
+	testclass.Unit(t)
 	p := newPickler(&failingWriter{})
 	p.writeString(strings.Repeat("x", 1<<20))
 	if err := p.finishPickle(); !errors.Is(err, errDisk) {
@@ -208,6 +211,7 @@ func withStacks(tp *analyzetest.TestRecording) {
 }
 
 func TestSnapshotMatchesModel(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(4) {
 		tp, worlds := analyzetest.TorchAllocatorRecording(t, 200+seed, 500, func(w *analyzetest.TorchAllocator) {
 			if w.Patient = true; w.Pid == 42 {
@@ -356,6 +360,7 @@ func compareTrace(
 // TestSnapshotOfARunningProgram removes the first events of a recording. The snapshot's segments
 // must not overlap, and its inferred memory must have existed.
 func TestSnapshotOfARunningProgram(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(8) {
 		tp, worlds := analyzetest.TorchAllocatorRecording(t, 300+seed, 600, func(w *analyzetest.TorchAllocator) {
 			w.Conf, w.Patient = analyzetest.TorchConf{Expandable: seed%2 == 0}, true
@@ -418,6 +423,7 @@ func compareOld(t *testing.T, got *torchPickle, want *analyzetest.TorchAllocator
 }
 
 func TestSnapshotOptions(t *testing.T) {
+	testclass.Unit(t)
 	tp, worlds := analyzetest.TorchAllocatorRecording(
 		t,
 		7,
@@ -483,6 +489,7 @@ func TestSnapshotOptions(t *testing.T) {
 
 // TestSnapshotReadByPyTorch passes a snapshot to all functions of PyTorch's own reader.
 func TestSnapshotReadByPyTorch(t *testing.T) {
+	testclass.Unit(t)
 	viewer := analyzetest.RepositoryPath(t, "build", "tools", "memory_viz", "_memory_viz.py")
 	if _, err := os.Stat(viewer); err != nil {
 		t.Skip("no _memory_viz.py; scripts/memory_viz.sh gets it, where PyTorch is installed or can be downloaded")
@@ -539,6 +546,7 @@ json.dump({"stats": viz.segsum(data), "trace": viz.trace(data), "active": of("se
 // TestSnapshotUsesSupportedOpcodes decodes a snapshot with the unpickler of the memory_viz viewer,
 // which supports few opcodes.
 func TestSnapshotUsesSupportedOpcodes(t *testing.T) {
+	testclass.Unit(t)
 	tp, _ := analyzetest.TorchAllocatorRecording(t, 10, 300, func(w *analyzetest.TorchAllocator) {})
 	withStacks(tp)
 	_, data := takeSnapshot(t, tp.Timeline(), Options{At: query.MomentEnd, Filter: query.Filter{Pids: []int32{42}}})
@@ -558,6 +566,7 @@ func TestSnapshotUsesSupportedOpcodes(t *testing.T) {
 }
 
 func TestStretches(t *testing.T) {
+	testclass.Unit(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		var l addressRanges

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/analyzetest/gpuprogram"
 	"github.com/gpurec/gpurec/analyze/model/activity"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // verdict compares the activity of a program with the truth.
@@ -158,6 +159,7 @@ func (v *verdict) checkLaunches(t *testing.T) {
 // TestEveryValueIsRight runs programs of all kinds. No value that is called measured or bounded is
 // wrong, and a part of the works is measured.
 func TestEveryValueIsRight(t *testing.T) {
+	testclass.Unit(t)
 	for _, c := range []struct {
 		name        string
 		plan        gpuprogram.Plan
@@ -223,6 +225,7 @@ func TestEveryValueIsRight(t *testing.T) {
 // TestStreamsWithoutWorks adds streams that only wait, or end unused. They must not change the pairs of
 // the other streams.
 func TestStreamsWithoutWorks(t *testing.T) {
+	testclass.Unit(t)
 	g := gpuprogram.Run(1, gpuprogram.Plan{
 		Works: 20_000, Streams: 2, Processes: 1, Threads: 1, Kernels: 20, MeanNs: 20_000, PaceNs: 10_000, Idle: 0.05,
 		Waits: 0.02, Full: true,

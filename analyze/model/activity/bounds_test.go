@@ -3,11 +3,14 @@ package activity
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestNumbering draws works with and without a call, and bounds of them. The number of each call must
 // lie between its bounds, and equal them where all bounds are exact.
 func TestNumbering(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		slack := int64(r.IntN(3))
@@ -43,6 +46,7 @@ func TestNumbering(t *testing.T) {
 }
 
 func TestNumberingIsExactBetweenEqualBounds(t *testing.T) {
+	testclass.Unit(t)
 	var b numbering
 	b.add(100, 7, 7)
 	b.add(150, 7, 9)

@@ -3,11 +3,14 @@ package activity
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestClock requires that the interval of a clock contains the true time, and is as narrow as the
 // delays of the readers allow.
 func TestClock(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		samples     int
 		delayNs     int64
@@ -41,6 +44,7 @@ func TestClock(t *testing.T) {
 }
 
 func TestNoClockWithoutPoints(t *testing.T) {
+	testclass.Unit(t)
 	if newClock(nil) != nil {
 		t.Error("a clock without points")
 	}
@@ -49,6 +53,7 @@ func TestNoClockWithoutPoints(t *testing.T) {
 // TestClockOfDisturbedReaders requires that intervals contain the true time, where the rate and the delay of
 // the readers change every moment and some delays are long.
 func TestClockOfDisturbedReaders(t *testing.T) {
+	testclass.Unit(t)
 	const startNs = int64(1_790_000_000_000_000_000)
 	for seed := range uint64(150) {
 		r := rand.New(rand.NewPCG(seed, 2))

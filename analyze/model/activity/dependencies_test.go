@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/model/activity"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // followedProgram has two streams. The host waits for the main one only, which waits for the side stream by an event.
@@ -91,6 +92,7 @@ func (p *followedProgram) replay(to activity.Consumer) error {
 
 // TestStreamThatOnlyAnotherOneWaitsFor measures the works of a stream that no wait of the host names.
 func TestStreamThatOnlyAnotherOneWaitsFor(t *testing.T) {
+	testclass.Unit(t)
 	const steps, stepNs = 200, 5_000_000
 	p := &followedProgram{starts: make(map[int64]int64), counts: make(map[int32]int64)}
 	for i := range int64(steps) {

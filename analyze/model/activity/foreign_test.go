@@ -5,12 +5,14 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/analyzetest/gpuprogram"
 	"github.com/gpurec/gpurec/analyze/model/activity"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestForeignWords reads a program with the words of another program of the same kind. The recorder
 // trusts such words if they change at the rate of the calls. At most 1 % of the works may have times from
 // them: chance pairs short streams.
 func TestForeignWords(t *testing.T) {
+	testclass.Unit(t)
 	for _, plan := range []gpuprogram.Plan{
 		{Streams: 1, Full: true, Waits: 0.02, PaceNs: 10_000, MeanNs: 20_000},
 		{Streams: 1, Waits: 0.02, PaceNs: 10_000, MeanNs: 20_000},

@@ -6,11 +6,13 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/analyzetest/gpuprogram"
 	"github.com/gpurec/gpurec/analyze/model/activity"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestMillionWorks requires that most works are measured, that durations have small errors, and that
 // these errors are honest.
 func TestMillionWorks(t *testing.T) {
+	testclass.Lab(t, "lab")
 	if testing.Short() {
 		t.Skip("simulates two million works")
 	}

@@ -7,10 +7,12 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest/gpuprogram"
 	"github.com/gpurec/gpurec/analyze/model/activity"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestUnfinishedIsTheStuckWork writes programs in which one kernel never ends, with works behind it.
 func TestUnfinishedIsTheStuckWork(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(gpuprogram.Seeds(5)) {
 		for _, full := range []bool{false, true} {
 			j := gpuprogram.NewJob(seed, gpuprogram.Plan{Full: full})

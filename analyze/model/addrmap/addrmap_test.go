@@ -4,11 +4,14 @@ import (
 	"maps"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestMapEqualsGoMap applies the same random operations to a Map and to a Go map. Some of the
 // addresses collide.
 func TestMapEqualsGoMap(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		var m Map[int32]
@@ -41,6 +44,7 @@ func TestMapEqualsGoMap(t *testing.T) {
 
 // TestMapSpreadsEquidistantAddresses checks that equidistant addresses are spread over the slots.
 func TestMapSpreadsEquidistantAddresses(t *testing.T) {
+	testclass.Unit(t)
 	for shift := range 40 {
 		var m Map[int32]
 		for i := range int64(10_000) {

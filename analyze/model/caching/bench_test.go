@@ -15,6 +15,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // allocatorRecording writes n events of a simulated training loop: activations that come and go,
@@ -82,6 +83,7 @@ func BenchmarkLeaksOfTensors(b *testing.B) {
 // TestAllocatorsAreReplayedInBoundedMemory counts allocations of Go memory per event. Columns of
 // row groups may be allocated, but nothing for single events.
 func TestAllocatorsAreReplayedInBoundedMemory(t *testing.T) {
+	testclass.Unit(t)
 	var perEvent [2]float64
 	for i, n := range []int{20_000, 60_000} {
 		tl, err := timeline.Open(allocatorRecording(t, n))

@@ -15,9 +15,11 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestAllocatorModelIsExact(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(16) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			configured := seed%4 != 3 // otherwise the model must infer the configuration
@@ -131,6 +133,7 @@ func compareBlocks(
 // The totals that the allocator reports must be exact at once; for all others, differences between
 // two samples must be exact.
 func TestAllocatorModelOfARunningProgram(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			tp, worlds := analyzetest.TorchAllocatorRecording(t, 100+seed, 600, func(w *analyzetest.TorchAllocator) {
@@ -228,6 +231,7 @@ func compareDifferences(t *testing.T, tl *timeline.Timeline, w *analyzetest.Torc
 // TestAllocatorModelSurvivesRandomEvents applies random events that no allocator emits. The model
 // must not panic, must end, and must forget the memory that has ended.
 func TestAllocatorModelSurvivesRandomEvents(t *testing.T) {
+	testclass.Unit(t)
 	names := slices.Sorted(maps.Keys(caching.OpsByEventName))
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 3))
@@ -270,6 +274,7 @@ func TestAllocatorModelSurvivesRandomEvents(t *testing.T) {
 }
 
 func TestAllocatorRules(t *testing.T) {
+	testclass.Unit(t)
 	list := caching.ParseAllocatorRules("garbage_collection_threshold:0.8, " +
 		"roundup_power2_divisions:[256:1,512:2,1024:4,>:8],max_split_size_mb:128")
 	four := caching.ParseAllocatorRules("roundup_power2_divisions:4")

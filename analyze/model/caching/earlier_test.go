@@ -10,11 +10,13 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestEarlierState deletes the first events, as if recording had started late, and adds the state at a later time, as
 // if it had been read from the process. From then on, all totals, blocks and segments must be exact.
 func TestEarlierState(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			tp, worlds := analyzetest.TorchAllocatorRecording(t, 200+seed, 500, func(w *analyzetest.TorchAllocator) {
@@ -128,6 +130,7 @@ func compareBlockSizes(
 
 // TestRefusedState leaves the model as without a state.
 func TestRefusedState(t *testing.T) {
+	testclass.Unit(t)
 	tp, worlds := analyzetest.TorchAllocatorRecording(t, 1, 100, func(*analyzetest.TorchAllocator) {})
 	list, err := state.ReadAllocators(tp.Timeline(), 0)
 	if err != nil {

@@ -14,12 +14,14 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestAllocatorModelEqualsSimtorch replays the events in a ledger of examples/simtorch, and
 // compares the model with simtorch's statistics. It does so with all events, and without the first
 // third. Another test compares simtorch with PyTorch itself.
 func TestAllocatorModelEqualsSimtorch(t *testing.T) {
+	testclass.Unit(t)
 	for name, conf := range map[string]string{"segments": "", "expandable segments": "expandable_segments:True"} {
 		t.Run(name, func(t *testing.T) {
 			ledger := runTensors(t, conf)
@@ -80,6 +82,7 @@ type simtorchPoint struct {
 // TestReportsModelEqualsSimtorch replays the statistics that simtorch reported. Their totals are
 // known.
 func TestReportsModelEqualsSimtorch(t *testing.T) {
+	testclass.Unit(t)
 	ledger := runTensors(t, "")
 	tp, points := readSimtorch(t, ledger)
 	reports := simtorchReports(t, ledger)
@@ -206,7 +209,7 @@ func runTensors(t *testing.T, conf string) string {
 	t.Helper()
 	program := analyzetest.RepositoryPath(t, "build", "simtorch", "tensors")
 	if _, err := os.Stat(program); err != nil {
-		analyzetest.SkipWithoutTool(t, "no simtorch: make simtorch builds it")
+		testclass.Missing(t, "no simtorch: make simtorch builds it")
 	}
 	ledger := filepath.Join(t.TempDir(), "ledger")
 	cmd := exec.Command(

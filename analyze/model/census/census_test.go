@@ -4,9 +4,12 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestCompare(t *testing.T) {
+	testclass.Unit(t)
 	type counts = map[string]int64
 	for _, c := range []struct {
 		of    []counts // by rank
@@ -60,6 +63,7 @@ func TestCompare(t *testing.T) {
 // TestCompareFindsTheFaultOfAProgram runs random programs. One rank stops, or makes another call, and the others launch
 // up to three operations more.
 func TestCompareFindsTheFaultOfAProgram(t *testing.T) {
+	testclass.Unit(t)
 	functions := []string{"AllReduce", "AllGather", "ReduceScatter", "Broadcast"}
 	r := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // a seed that repeats
 	for range 2000 {

@@ -12,6 +12,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/clocks"
 	"github.com/gpurec/gpurec/analyze/model/job"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // simJob is a job whose hosts have clocks with known differences.
@@ -217,6 +218,7 @@ func (j *simJob) check(c *clocks.Clocks) (widths []int64) {
 
 // Clocks of random jobs differ by up to 100 ms and drift. The true difference is always inside the bounds.
 func TestBoundsOfRandomJobs(t *testing.T) {
+	testclass.Unit(t)
 	var widths []int64
 	for seed := range uint64(40) {
 		j := newSimJob(t, seed, 2+int(seed%4), 1+int(seed%3), seed%2 == 0)
@@ -241,6 +243,7 @@ func TestBoundsOfRandomJobs(t *testing.T) {
 
 // Numbers that are relative bound nothing, and without NTP nothing is known.
 func TestRelativeNumbers(t *testing.T) {
+	testclass.Unit(t)
 	j := newSimJob(t, 1, 2, 1, false)
 	j.addCommunicators(format.NumberingRelative)
 	for range 20 {
@@ -253,6 +256,7 @@ func TestRelativeNumbers(t *testing.T) {
 
 // Ends that NCCL did not reach by itself are no evidence: each of these would make a wrong bound.
 func TestEndsThatAreNone(t *testing.T) {
+	testclass.Unit(t)
 	early := func(j *simJob) { // rank 1 waits without rank 0
 		j.call(j.ranks[1], "ncclAllReduce", -1, -1, j.number[-1]+1, j.nowNs, j.nowNs+analyzetest.Ms)
 		j.nowNs += analyzetest.Second
@@ -288,6 +292,7 @@ func TestEndsThatAreNone(t *testing.T) {
 
 // A clock that stepped makes its bounds contradict each other, and nothing is known about it.
 func TestAClockThatStepped(t *testing.T) {
+	testclass.Unit(t)
 	j := newSimJob(t, 2, 3, 1, false)
 	j.addCommunicators("")
 	for range 20 {
@@ -309,6 +314,7 @@ func TestAClockThatStepped(t *testing.T) {
 
 // NTP alone bounds hosts whose ranks have no common operation, with the errors of both.
 func TestNTPAlone(t *testing.T) {
+	testclass.Unit(t)
 	j := newSimJob(t, 5, 3, 1, true)
 	j.hosts[2].tp.Meta.Clocks[1].Sync.Synchronized = false
 	j.hosts[2].tp.Meta.Clocks[0].Sync = nil

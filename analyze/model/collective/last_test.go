@@ -8,6 +8,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/collective"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // lastOf returns the last operations of a recording.
@@ -21,6 +22,7 @@ func lastOf(t *testing.T, tp *analyzetest.TestRecording, opt query.Options) *col
 }
 
 func TestReadLastKeepsTheLastOfEachCommunicator(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	a := analyzetest.CommunicatorRow{ID: 1, Ptr: 0x10, Pid: 42, Size: 2}
 	b := analyzetest.CommunicatorRow{ID: 2, Ptr: 0x20, Pid: 42, Size: 2}
@@ -56,6 +58,7 @@ func TestReadLastKeepsTheLastOfEachCommunicator(t *testing.T) {
 }
 
 func TestReadLastEndsWithTheWindow(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	a := analyzetest.CommunicatorRow{ID: 1, Ptr: 0x10, Pid: 42, Size: 2}
 	tp.AddCommunicator(0, a)

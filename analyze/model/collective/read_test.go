@@ -7,11 +7,13 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/collective"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestReadJoinsOperationsAndCommunicators checks which communicator an operation has: addresses are used again,
 // other processes have the same address, and some communicators have no facts.
 func TestReadJoinsOperationsAndCommunicators(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	first := analyzetest.CommunicatorRow{ID: 11, Ptr: 0x1000, Pid: 42, Rank: 1, Size: 4, Name: "world"}
 	second := analyzetest.CommunicatorRow{ID: 22, Ptr: 0x1000, Pid: 42, Size: 2}

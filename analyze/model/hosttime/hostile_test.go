@@ -7,10 +7,12 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestPartsOfRandomRowsAddUp checks that the parts of any span add up to it, whatever the rows are.
 func TestPartsOfRandomRowsAddUp(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		number := func() int64 {

@@ -9,6 +9,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/hosttime"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 const ms = analyzetest.Ms
@@ -59,6 +60,7 @@ func python(file string, line int32, function string) format.Frame {
 
 // TestMeasure checks the parts of a span of 100 ms that begins at 1 s.
 func TestMeasure(t *testing.T) {
+	testclass.Unit(t)
 	const from, length = 1000 * ms, 100 * ms
 	pause := hostRow(format.KindGC, "", from+10*ms, 40*ms)
 	pause.Result = 2
@@ -201,6 +203,7 @@ func historyOf(t *testing.T, rows []format.Row) *hosttime.History {
 // TestBreakdownOfRunQueues checks that time in run queues without a stack gets the lines in which the spans of its
 // group ran.
 func TestBreakdownOfRunQueues(t *testing.T) {
+	testclass.Unit(t)
 	const from, length = 1000 * ms, 300 * ms
 	unseen := queued(from+100*ms, 100*ms)
 	unseen.StackID = 0
@@ -227,6 +230,7 @@ func TestBreakdownOfRunQueues(t *testing.T) {
 // TestBreakdownOfCollections checks that sampled collections, which are shorter than the time between two readings,
 // count in the span with the reading: 5 ms for one in two spans of 3 ms, and nothing in the next span.
 func TestBreakdownOfCollections(t *testing.T) {
+	testclass.Unit(t)
 	const from, length = 1000 * ms, 3 * ms
 	pause := hostRow(format.KindGC, "", from-1*ms, 5*ms)
 	pause.Value = float64(5 * ms)

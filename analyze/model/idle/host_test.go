@@ -12,6 +12,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // hostFault is a delay of the host at a line of the program.
@@ -151,6 +152,7 @@ func checkHost(d *idle.Device, tl *timeline.Timeline, truth map[causeLine]float6
 
 // TestHostCauses checks the causes of late hosts in random programs with one or two faults.
 func TestHostCauses(t *testing.T) {
+	testclass.Unit(t)
 	for i, first := range hostFaults {
 		for seed := range uint64(20) {
 			name := fmt.Sprintf("%s/%d", first.name, seed)
@@ -210,6 +212,7 @@ func checkFaults(t *testing.T, d *idle.Device, tl *timeline.Timeline, truth map[
 
 // TestHostCausesWithLosses checks that waits and samples that are lost are unknown, and not another cause.
 func TestHostCausesWithLosses(t *testing.T) {
+	testclass.Unit(t)
 	for _, test := range []struct {
 		name     string
 		recorder gpuprogram.HostRecorder

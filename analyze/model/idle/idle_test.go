@@ -10,6 +10,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/idle"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // program is a job with the truth about why its GPU does not run kernels.
@@ -189,6 +190,7 @@ var programs = map[string]func(p *program){
 
 // TestPhasesAreFound checks the bound in the middle of each phase of programs that alternate.
 func TestPhasesAreFound(t *testing.T) {
+	testclass.Unit(t)
 	const phases = 8
 	variants := gpuprogram.Seeds(2)
 	for _, full := range []bool{false, true} {
@@ -307,6 +309,7 @@ func truthOf(j *gpuprogram.Job) (t truth) {
 // TestCausesAreFound checks cause, line and bound in random variants of each program, and that the true
 // times are within their intervals.
 func TestCausesAreFound(t *testing.T) {
+	testclass.Unit(t)
 	variants := gpuprogram.Seeds(2)
 	for name, write := range programs {
 		for _, full := range []bool{false, true} {

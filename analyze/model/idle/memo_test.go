@@ -7,11 +7,13 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest/gpuprogram"
 	"github.com/gpurec/gpurec/analyze/model/idle"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestOfComputesAFilterOnce checks that views of a Timeline share the result of equal filters, and only of
 // these.
 func TestOfComputesAFilterOnce(t *testing.T) {
+	testclass.Unit(t)
 	j := gpuprogram.NewJob(1, gpuprogram.Plan{Full: true})
 	p := j.Process(0)
 	th, stream := p.Thread(), p.Stream()

@@ -5,11 +5,14 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // Edges come in the order of a stable sort of all edges so far, whatever their order, and however many are
 // visited between. The kind of an edge tells equal edges apart.
 func TestSweepSortsStably(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		var got, want, waiting []edge

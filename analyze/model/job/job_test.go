@@ -12,6 +12,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/model/job"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // recording is a recording of processes in a folder.
@@ -63,6 +64,7 @@ func describe(j *job.Job) (list []string) {
 }
 
 func TestRanksOfTheEnvironment(t *testing.T) {
+	testclass.Unit(t)
 	dir := t.TempDir()
 	paths := write(
 		newRecording(t, dir, "b", "node2").process(12, 2, 4, "llama").process(13, 3, 4, "llama").process(99, -1, 0, ""),
@@ -84,6 +86,7 @@ func TestRanksOfTheEnvironment(t *testing.T) {
 
 // The largest communicator gives the ranks; of several, the one that was made first.
 func TestRanksOfNCCL(t *testing.T) {
+	testclass.Unit(t)
 	dir := t.TempDir()
 	var list []*recording
 	for i := range int32(4) {
@@ -106,6 +109,7 @@ func TestRanksOfNCCL(t *testing.T) {
 
 // A process that NCCL knows but whose rank is ambiguous is a member without a rank.
 func TestAmbiguousRanks(t *testing.T) {
+	testclass.Unit(t)
 	dir := t.TempDir()
 	r := newRecording(t, dir, "a", "node1")
 	r.process(10, -1, 0, "").communicator(1, 10, 8, 0, 4).communicator(1, 10, 8, 1, 4) // two GPUs in one process
@@ -129,6 +133,7 @@ func TestAmbiguousRanks(t *testing.T) {
 
 // Recordings of one host have one clock, whatever CLOCK_REALTIME was at their starts.
 func TestClocksOfOneHost(t *testing.T) {
+	testclass.Unit(t)
 	dir := t.TempDir()
 	first := newRecording(t, dir, "a", "node1").process(10, 0, 2, "llama")
 	second := newRecording(t, dir, "b", "node1").process(11, 1, 2, "llama")
@@ -143,6 +148,7 @@ func TestClocksOfOneHost(t *testing.T) {
 }
 
 func TestErrorsOfOpen(t *testing.T) {
+	testclass.Unit(t)
 	dir := t.TempDir()
 	text := filepath.Join(dir, "text.parquet")
 	if err := os.WriteFile(text, []byte("this is text"), 0o600); err != nil {
@@ -193,6 +199,7 @@ func TestErrorsOfOpen(t *testing.T) {
 }
 
 func TestExpand(t *testing.T) {
+	testclass.Unit(t)
 	dir := t.TempDir()
 	for _, name := range []string{
 		"rank10.parquet", "rank2.parquet", "notes.txt", "sub/x.parquet", "rank2.parquet.d/", "killed.parquet.d/", "empty/",

@@ -6,11 +6,13 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestBlocksEndInTheOrderOfTheirAllocation ends a process and a context that hold blocks at random
 // addresses. Go maps iterate in random order; the changes must come in the order of allocation.
 func TestBlocksEndInTheOrderOfTheirAllocation(t *testing.T) {
+	testclass.Unit(t)
 	for name, end := range map[string]MemoryEvent{
 		"process": {Kind: EventProcessExit, Pid: 7, AtNs: 1000},
 		"context": {Kind: EventContextEnd, Pid: 7, AtNs: 1000},

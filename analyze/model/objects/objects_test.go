@@ -8,6 +8,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/model/objects"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 const ms = analyzetest.Ms
@@ -47,6 +48,7 @@ func check(t *testing.T, tp *analyzetest.TestRecording, want ...string) [objects
 }
 
 func TestContextsEndTheirObjects(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	in := func(name string, at, ptr, context int64) {
 		analyzetest.SetContext(tp.AddAPICall(name, at, ptr, 0), context, 0)
@@ -65,6 +67,7 @@ func TestContextsEndTheirObjects(t *testing.T) {
 }
 
 func TestPrimaryContexts(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	for i, name := range []string{
 		"cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxReset_v2", // a reset keeps references
@@ -83,6 +86,7 @@ func TestPrimaryContexts(t *testing.T) {
 }
 
 func TestAttachedContextsAreReferences(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	tp.AddAPICall("cuCtxCreate", 1*ms, 0xc2, 0)
 	tp.AddAPICall("cuCtxAttach", 2*ms, 0xc2, 0)
@@ -93,6 +97,7 @@ func TestAttachedContextsAreReferences(t *testing.T) {
 }
 
 func TestCaptures(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	tp.AddAPICall("cuStreamEndCapture", 1*ms, 0x91, 0)
 	tp.AddAPICall("cuGraphCreate", 2*ms, 0x92, 0)
@@ -105,6 +110,7 @@ func TestCaptures(t *testing.T) {
 }
 
 func TestUnmatchedCalls(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	tp.AddAPICall("cuEventDestroy_v2", 1*ms, 0xe9, 0) // older than the recording
 	tp.AddAPICall("cuEventCreate", 2*ms, 0xe1, 0)
@@ -122,6 +128,7 @@ func TestUnmatchedCalls(t *testing.T) {
 // Calls of a wrapper and of the function inside it are one step, and a handle that another thread gets
 // before the destroying call returns is a new object.
 func TestNestedAndConcurrentCalls(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	call := func(name string, at, dur int64, tid int32) {
 		row := tp.AddAPICall(name, at, 0x51, 0)
@@ -139,6 +146,7 @@ func TestNestedAndConcurrentCalls(t *testing.T) {
 }
 
 func TestProcessesHaveTheirOwnHandles(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	tp.AddAPICall("cuModuleLoadData", 1*ms, 0x31, 0)
 	tp.AddAPICall("cuModuleLoadData", 2*ms, 0x31, 0).Pid = 43
@@ -149,6 +157,7 @@ func TestProcessesHaveTheirOwnHandles(t *testing.T) {
 }
 
 func TestMemoryOfOtherProcesses(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	call := func(kind, name string, at, ptr int64) {
 		row := tp.AddMemoryCall(kind, format.MemoryIPC, at, ptr, 0)

@@ -14,6 +14,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/progress"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // writeSegments writes each slice of rows into a segment of its own and returns the folder.
@@ -80,6 +81,7 @@ func sortedSamples(segments [][]format.ProgressRow) (samples []progress.Sample) 
 }
 
 func TestSamplesComeInOrderOfTime(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		segments := randomSegments(rng, [...]int64{0, 2000, 20_000_000}[seed%3])
@@ -99,6 +101,7 @@ func TestSamplesComeInOrderOfTime(t *testing.T) {
 
 // EachSample continues after the samples of NextSamples, and stops at an error.
 func TestEachSampleContinues(t *testing.T) {
+	testclass.Unit(t)
 	rng := rand.New(rand.NewPCG(1, 1))
 	segments := append(randomSegments(rng, 0), []format.ProgressRow{{SeenNs: analyzetest.Epoch + analyzetest.Second}})
 	r := progress.NewReader(openTimeline(t, writeSegments(t, segments...)))
@@ -119,6 +122,7 @@ func TestEachSampleContinues(t *testing.T) {
 }
 
 func TestRecordingsWithoutProgress(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	tp.AddAlloc(0, 10, 0x1000, 512)
 	tl := openTimeline(t, tp.WriteAndOpen().Path)
@@ -136,6 +140,7 @@ func TestRecordingsWithoutProgress(t *testing.T) {
 
 // A channel has a row when it is found, and another one when it is gone.
 func TestChannels(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	found := format.Row{
 		Kind: format.KindChannel, StartNs: analyzetest.Epoch + 5, Pid: 42, Channel: 2, Counter: 17,

@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestMarkersOfRandomPrograms makes strings of collectives with a known step, and checks that a step has one marker.
 // Some steps have an evaluation, and the first one is long.
 func TestMarkersOfRandomPrograms(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 5))
 		layers, repeats := 1+random.IntN(6), random.IntN(2) == 0
@@ -62,6 +65,7 @@ func TestMarkersOfRandomPrograms(t *testing.T) {
 
 // TestWindows divides collectives that do not repeat into windows.
 func TestWindows(t *testing.T) {
+	testclass.Unit(t)
 	random := rand.New(rand.NewPCG(1, 1))
 	var list []mark
 	at := int64(0)
@@ -81,6 +85,7 @@ func TestWindows(t *testing.T) {
 // TestMarkersOfVaryingSteps finds the steps of a program on a busy machine: their lengths vary, and their collectives
 // repeat.
 func TestMarkersOfVaryingSteps(t *testing.T) {
+	testclass.Unit(t)
 	random := rand.New(rand.NewPCG(2, 1))
 	var list []mark
 	at := int64(0)
@@ -98,6 +103,7 @@ func TestMarkersOfVaryingSteps(t *testing.T) {
 
 // TestRise finds a rise, and none in noise.
 func TestRise(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 2))
 		n := 40 + random.IntN(400)

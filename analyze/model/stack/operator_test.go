@@ -6,6 +6,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/stack"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // tableOf returns a table with one stack, number 1. Frames are separated by lines, innermost first. Those of
@@ -160,6 +161,7 @@ var operatorCases = []struct {
 }
 
 func TestOperatorLabels(t *testing.T) {
+	testclass.Unit(t)
 	for _, c := range operatorCases {
 		s := tableOf(c.frames)
 		for i, want := range []string{c.operator, c.autograd, c.module, c.phase} {

@@ -17,13 +17,14 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/symbolize"
 )
 
 func command(t testing.TB, name string, args ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil && filepath.Base(name) == name {
-		analyzetest.SkipWithoutTool(t, "%s is not installed", name)
+		testclass.Missing(t, name+" is not installed")
 	}
 	out, err := exec.Command(name, args...).CombinedOutput()
 	if err != nil {
@@ -161,6 +162,7 @@ func stackText(tl *timeline.Timeline) []string {
 }
 
 func TestSourceAddsLinesAndInlinedCalls(t *testing.T) {
+	testclass.Unit(t)
 	for _, c := range []struct {
 		source, call string
 		functions    []string // functions inlined at the call, innermost first
@@ -246,6 +248,7 @@ func checkSourceReports(t *testing.T, tl *timeline.Timeline, function string, de
 }
 
 func TestSourceUsesNoOtherBuild(t *testing.T) {
+	testclass.Unit(t)
 	p := compileSource(t, "inlined.c")
 	tp := p.tape(t, "chain", "")
 	other := compileSource(t, "inlined.c", "-O1")
@@ -271,6 +274,7 @@ func TestSourceUsesNoOtherBuild(t *testing.T) {
 }
 
 func TestSourceReportsDamagedDebugInformation(t *testing.T) {
+	testclass.Unit(t)
 	p := compileSource(t, "inlined.c", "-gdwarf-5")
 	tp := p.tape(t, "chain", "outer")
 	junk := filepath.Join(t.TempDir(), "junk")

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 var jobs = flag.Int("jobs", 200, "simulated jobs of each kind")
@@ -98,6 +100,7 @@ func randomJob(seed uint64, hasGPU bool) *simulation {
 
 // TestVerdictsOfSimulatedJobs checks rank and cause of every verdict. No job may have a wrong verdict.
 func TestVerdictsOfSimulatedJobs(t *testing.T) {
+	testclass.Unit(t)
 	kinds := []struct {
 		name   string
 		hasGPU bool

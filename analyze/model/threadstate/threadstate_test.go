@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // python returns a Python frame.
@@ -18,6 +19,7 @@ func native(function, module string, addr int64) format.Frame {
 }
 
 func TestEqualKeysIgnoreAddresses(t *testing.T) {
+	testclass.Unit(t)
 	kernel := format.Frame{Type: format.FrameKernel, Func: "futex_wait"}
 	a := Thread{Frames: []format.Frame{kernel, native("recv", "/a/libc.so.6", 1), python("load", "data.py", 12)}}
 	b := Thread{Frames: []format.Frame{native("recv", "/b/libc.so.6", 2), python("load", "data.py", 12)}}
@@ -35,6 +37,7 @@ func TestEqualKeysIgnoreAddresses(t *testing.T) {
 }
 
 func TestCollectives(t *testing.T) {
+	testclass.Unit(t)
 	const c10d = "/venv/torch/distributed/distributed_c10d.py"
 	for name, c := range map[string]struct {
 		frames []format.Frame
@@ -54,6 +57,7 @@ func TestCollectives(t *testing.T) {
 }
 
 func TestMainThread(t *testing.T) {
+	testclass.Unit(t)
 	py := []format.Frame{python("step", "t.py", 3)}
 	look := Look{Pid: 1, Threads: []Thread{
 		{Pid: 1, Tid: 2},
@@ -76,6 +80,7 @@ func TestMainThread(t *testing.T) {
 }
 
 func TestGroups(t *testing.T) {
+	testclass.Unit(t)
 	add := func(pid int32, rank int64, line int32, cuda string) Member {
 		th := Thread{
 			Pid:    pid,
@@ -115,6 +120,7 @@ func TestGroups(t *testing.T) {
 }
 
 func TestSince(t *testing.T) {
+	testclass.Unit(t)
 	thread := func(line int32, off int64) []Thread {
 		return []Thread{{Tid: 1, OffNs: off, Frames: []format.Frame{python("f", "t.py", line)}}}
 	}

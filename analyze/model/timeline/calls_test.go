@@ -13,9 +13,11 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestReplayOfAllMemoryCalls(t *testing.T) {
+	testclass.Unit(t)
 	const h, va, page = 0x1010, 0x300000000, 2 << 20
 	live := func(keysAndBytes ...any) map[string]int64 {
 		m := make(map[string]int64)
@@ -369,6 +371,7 @@ func TestReplayOfAllMemoryCalls(t *testing.T) {
 }
 
 func TestMappingsEqualAReference(t *testing.T) {
+	testclass.Unit(t)
 	r := rand.New(rand.NewPCG(3, 3))
 	var m livemem.Mappings
 	var naive []livemem.Mapping
@@ -404,6 +407,7 @@ func TestMappingsEqualAReference(t *testing.T) {
 // TestReplayHasAnOpForEveryMemoryCall checks that every memory call that gpurec records has a
 // meaning for the replay.
 func TestReplayHasAnOpForEveryMemoryCall(t *testing.T) {
+	testclass.Unit(t)
 	for i := range bpf.CallTable {
 		c := &bpf.CallTable[i]
 		if format.ClassOf(c.Kind) != format.ClassMemory || c.Kind == format.KindReserve ||
@@ -436,6 +440,7 @@ func TestReplayHasAnOpForEveryMemoryCall(t *testing.T) {
 }
 
 func TestDeviceOfAContext(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	tp.AddRow(format.Row{Kind: format.KindDevice, Device: 0})
 	tp.AddRow(format.Row{Kind: format.KindDevice, Device: 1})

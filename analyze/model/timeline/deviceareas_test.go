@@ -5,11 +5,13 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // Contexts that are older than the recording get the device of the memory that their fills and copies use,
 // and copies between the memory of two devices are known.
 func TestDevicesOfOldContexts(t *testing.T) {
+	testclass.Unit(t)
 	const first, second, both, few = 0xa0, 0xb0, 0xc0, 0xd0
 	const onFirst, onSecond, unknown = int64(0x7f00_0000_0000), int64(0x7f80_0000_0000), int64(0x7fc0_0000_0000)
 	tp := analyzetest.NewTestRecording(t)

@@ -5,12 +5,14 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/symbolize"
 )
 
 // TestSourceLinesOfHostStacks checks that the line of a stack of class host is its innermost own frame, below
 // frames of the kernel, also if it is the first one. A stack of a call has a call first.
 func TestSourceLinesOfHostStacks(t *testing.T) {
+	testclass.Unit(t)
 	native := func(name string, line int32) format.Frame {
 		return format.Frame{Func: name, Module: "/app/train", File: "/src/train.cc", Line: line, Type: "native"}
 	}

@@ -11,9 +11,11 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestReplay(t *testing.T) {
+	testclass.Unit(t)
 	const p, q = 0x7f0000000000, 0x7f0000100000
 	for name, c := range map[string]struct {
 		tape func(*analyzetest.TestRecording)
@@ -116,6 +118,7 @@ func TestReplay(t *testing.T) {
 }
 
 func TestReplayEqualsTheOracleOnRandomPrograms(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(64) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		tp := analyzetest.NewTestRecording(t)
@@ -227,6 +230,7 @@ func checkMemoryState(t *testing.T, tl *timeline.Timeline, rows []*format.Row, w
 }
 
 func TestInOrderSorts(t *testing.T) {
+	testclass.Unit(t)
 	r := rand.New(rand.NewPCG(7, 7))
 	for round := range 50 {
 		var spans []timeline.Span
@@ -269,6 +273,7 @@ func TestInOrderSorts(t *testing.T) {
 }
 
 func TestCallsOfUnknownDeviceBelongToTheOnlyDevice(t *testing.T) {
+	testclass.Unit(t)
 	for devices, want := range map[int]int32{0: -1, 1: 3, 2: -1} {
 		tp := analyzetest.NewTestRecording(t)
 		for i := range devices {

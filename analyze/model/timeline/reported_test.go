@@ -13,9 +13,11 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestLeaksOfReportedTensors(t *testing.T) {
+	testclass.Unit(t)
 	const leak = 3_000_000
 	for name, conf := range map[string]analyzetest.TorchConf{
 		"segments":            {},
@@ -74,6 +76,7 @@ func TestLeaksOfReportedTensors(t *testing.T) {
 }
 
 func TestReportsWithoutALeak(t *testing.T) {
+	testclass.Unit(t)
 	for _, conf := range []analyzetest.TorchConf{{}, {Expandable: true}} {
 		tp, _ := analyzetest.ReportedTrainingRecording(t, conf, 0)
 		r, err := leaks.Run(tp.Timeline(), query.Options{})
@@ -89,6 +92,7 @@ func TestReportsWithoutALeak(t *testing.T) {
 // TestDriversMemoryAroundAnAddress checks that a block is matched to driver memory by its address,
 // not by its stack.
 func TestDriversMemoryAroundAnAddress(t *testing.T) {
+	testclass.Unit(t)
 	var l timeline.SegmentCandidates
 	number := int32(0)
 	add := func(ptr, bytes int64) {

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // observe makes the Job that a recorder sees.
@@ -192,6 +194,7 @@ var faultNames = [faultKinds]string{"none", "die", "host hang", "skip", "extra",
 func (s *simJob) visible() bool { return s.fault != faultStuck || s.gpuTimes || !s.pollsOnly }
 
 func TestRandomJobs(t *testing.T) {
+	testclass.Unit(t)
 	const seeds = 500
 	for fault := range faultKinds {
 		var all, known [wrong + 1]int
@@ -223,6 +226,7 @@ func TestRandomJobs(t *testing.T) {
 
 // With numbers that cannot be compared, no rank is accused.
 func TestRelativeNumbers(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(800) {
 		s := newSimJob(seed, faultKind(seed%uint64(faultKinds)))
 		s.execute()
@@ -246,6 +250,7 @@ func TestRelativeNumbers(t *testing.T) {
 
 // Ranks that made calls a moment ago are not hung.
 func TestMovingJobs(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(400) {
 		s := newSimJob(seed, faultKind(seed%uint64(faultKinds)))
 		s.execute()
@@ -259,6 +264,7 @@ func TestMovingJobs(t *testing.T) {
 
 // A death after the watchdog's time is a consequence of the hang, not its cause.
 func TestLateDeaths(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(400) {
 		s := newSimJob(seed*97+uint64(faultHostHang), faultHostHang)
 		s.execute()

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/model/collective"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // callOf is a collective of communicator 0 on stream 1.
@@ -34,6 +35,7 @@ func jobOf(calls ...[]collective.Function) *Job {
 }
 
 func TestShift(t *testing.T) {
+	testclass.Unit(t)
 	const a, b, c, x = collective.AllReduce, collective.Broadcast, collective.AllGather, collective.Reduce
 	type functions = []collective.Function
 	for _, test := range []struct {
@@ -58,6 +60,7 @@ func TestShift(t *testing.T) {
 }
 
 func TestDeathOrder(t *testing.T) {
+	testclass.Unit(t)
 	const a = collective.AllReduce
 	for _, test := range []struct {
 		deadNs, clockError int64
@@ -95,6 +98,7 @@ func BenchmarkSolve(b *testing.B) {
 // TestRecordingsThatEndEarlier has a rank whose recording ends before that of the others: it may have called the
 // operation since.
 func TestRecordingsThatEndEarlier(t *testing.T) {
+	testclass.Unit(t)
 	const a = collective.AllReduce
 	for _, test := range []struct{ endNs, faults int64 }{{12 * second, 0}, {20 * second, 0}, {21 * second, 1}, {0, 1}} {
 		job := jobOf([]collective.Function{a, a}, []collective.Function{a})
@@ -106,6 +110,7 @@ func TestRecordingsThatEndEarlier(t *testing.T) {
 }
 
 func TestLastOrder(t *testing.T) {
+	testclass.Unit(t)
 	job := jobOf([]collective.Function{collective.AllReduce}, nil)
 	job.Ranks[0].Operations[0].Order = math.MaxInt64
 	if f := Solve(job).Faults; len(f) != 1 || f[0].Kind != Missing {

@@ -9,9 +9,11 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestAllocatorReport(t *testing.T) {
+	testclass.Unit(t)
 	r, err := RunWithOptions(analyzetest.SmallAllocatorRecording(t).Timeline(), Options{Moments: 6})
 	if err != nil {
 		t.Fatal(err)
@@ -20,6 +22,7 @@ func TestAllocatorReport(t *testing.T) {
 }
 
 func TestAllocatorReportIsExact(t *testing.T) {
+	testclass.Unit(t)
 	tp, worlds := analyzetest.TorchAllocatorRecording(
 		t,
 		400,
@@ -98,6 +101,7 @@ func TestAllocatorReportIsExact(t *testing.T) {
 }
 
 func TestAllocatorReportOfAWindow(t *testing.T) {
+	testclass.Unit(t)
 	tl := analyzetest.SmallAllocatorRecording(t).Timeline()
 	r, err := RunWithOptions(
 		tl,
@@ -133,6 +137,7 @@ func TestAllocatorReportOfAWindow(t *testing.T) {
 
 // A process that ended has no later rows; its last totals are those of its end.
 func TestAllocatorReportOfAnEndedProcess(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.SmallAllocatorRecording(t)
 	tp.AddRow(
 		format.Row{

@@ -14,6 +14,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/gpurec/gpurec/analyze/report/xid"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // memoryJob returns a job of 8 ranks on 2 hosts. Each holds weights; rank 5 has three times the cache of the others.
@@ -72,6 +73,7 @@ func read(t *testing.T, j *job.Job, whole bool, run byrank.ReportFunc) []byrank.
 
 // The rank that differs is a row of its own, and comes first. The others are one row.
 func TestFoldedRanks(t *testing.T) {
+	testclass.Unit(t)
 	parts := read(t, memoryJob(t), false, memory.Run)
 	r := byrank.Merge(parts, true, 20)
 	analyzetest.CompareGoldenReports(t, r, "memory", 140)
@@ -86,6 +88,7 @@ func TestFoldedRanks(t *testing.T) {
 
 // Without folding, each row of each rank is there, with the values of the report on this rank.
 func TestAllRows(t *testing.T) {
+	testclass.Unit(t)
 	parts := read(t, memoryJob(t), false, memory.Run)
 	r := byrank.Merge(parts, false, 0)
 	for _, table := range r.Tables[1:] {
@@ -125,6 +128,7 @@ func TestAllRows(t *testing.T) {
 
 // Xids of a recording have the rank of their process, or the ranks of the recording.
 func TestXidsByRank(t *testing.T) {
+	testclass.Unit(t)
 	r := byrank.Merge(read(t, memoryJob(t), true, xid.Run), true, 20)
 	if got := fmt.Sprint(analyzetest.ColumnTexts(t, r, "xids", "rank")); got != "[5 4-7]" && got != "[4-7 5]" {
 		t.Error(got)
@@ -133,6 +137,7 @@ func TestXidsByRank(t *testing.T) {
 
 // Facts that differ have the ranks of each value.
 func TestFactsThatDiffer(t *testing.T) {
+	testclass.Unit(t)
 	column := report.Column{Key: "verdict", Title: "verdict", Unit: report.UnitText}
 	var parts []byrank.Part
 	for rank, value := range []string{"grows", "idle", "grows", "grows"} {

@@ -8,6 +8,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/changes"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // eventful returns a recording of a clock that falls, and of all that can happen at that time.
@@ -32,6 +33,7 @@ func eventful(t testing.TB) *analyzetest.TestRecording {
 }
 
 func TestChangesGolden(t *testing.T) {
+	testclass.Unit(t)
 	r := runChanges(t, eventful(t))
 	analyzetest.CompareGoldenReports(t, r, "changes", 150)
 	analyzetest.CheckNumbers(t, r, map[string]float64{"events": 1, "changes": 3, "series": 10})
@@ -39,6 +41,7 @@ func TestChangesGolden(t *testing.T) {
 
 // TestLinksAreNamed checks the NVLinks of an event.
 func TestLinksAreNamed(t *testing.T) {
+	testclass.Unit(t)
 	r := runChanges(t, analyzetest.NewChangeJob(5, "nvlink errors", "noise").Recording(t))
 	texts := strings.Join(analyzetest.ColumnTexts(t, r, "around", "detail"), "\n")
 	if !strings.Contains(texts, "NVLink replays: link 3 ") {
@@ -48,6 +51,7 @@ func TestLinksAreNamed(t *testing.T) {
 
 // TestLossLowersConfidence loses launches at the time of a fault.
 func TestLossLowersConfidence(t *testing.T) {
+	testclass.Unit(t)
 	j := analyzetest.NewChangeJob(2, "step time", "noise")
 	tp := j.Recording(t)
 	tp.AddRow(format.Row{
@@ -67,6 +71,7 @@ func TestLossLowersConfidence(t *testing.T) {
 
 // TestFilterSelects runs the report for a part of the time, and for a process that does not exist.
 func TestFilterSelects(t *testing.T) {
+	testclass.Unit(t)
 	j := analyzetest.NewChangeJob(2, "step time", "noise")
 	tl := j.Recording(t).Timeline()
 	after := query.Options{Filter: query.Filter{FromNs: analyzetest.Epoch + j.AtNs + 2*analyzetest.Second}}
@@ -82,6 +87,7 @@ func TestFilterSelects(t *testing.T) {
 
 // TestEmptyRecordings runs the report on recordings without samples, without launches and without anything.
 func TestEmptyRecordings(t *testing.T) {
+	testclass.Unit(t)
 	for name, kind := range map[string]string{"no sample": format.KindNVML, "no launch": format.KindLaunch, "": ""} {
 		tp := analyzetest.SteadyRecording(t)
 		tp.RemoveRows(func(r *format.Row) bool { return r.Kind == kind || kind == "" })
@@ -93,6 +99,7 @@ func TestEmptyRecordings(t *testing.T) {
 
 // TestMarksNameEvents checks the marks for the charts.
 func TestMarksNameEvents(t *testing.T) {
+	testclass.Unit(t)
 	j := analyzetest.NewChangeJob(3, "clock", "noise")
 	_, marks, err := changes.RunForCharts(j.Recording(t).Timeline(), query.Options{}, changes.Shared{})
 	if err != nil || len(marks) != 1 || !strings.HasPrefix(marks[0].Text, "SM clock -") ||

@@ -14,6 +14,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/changes"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // seeds returns the number of recordings with a fault, and of recordings without one: GPUREC_SEEDS, or 14.
@@ -37,6 +38,7 @@ func runChanges(t *testing.T, tp *analyzetest.TestRecording) *report.Report {
 
 // TestFaultsAreFound checks that each fault is found in its series at its time, and that nothing else is.
 func TestFaultsAreFound(t *testing.T) {
+	testclass.Unit(t)
 	faults := slices.Sorted(maps.Keys(analyzetest.ChangeFaults))
 	for seed := range seeds() {
 		fault := faults[seed%len(faults)]
@@ -66,6 +68,7 @@ func TestFaultsAreFound(t *testing.T) {
 
 // TestQuietJobsHaveNoChange checks that noise, warm-up, patterns, drifts, gaps and outliers are no change.
 func TestQuietJobsHaveNoChange(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range seeds() {
 		quiet := analyzetest.QuietJobs[seed%len(analyzetest.QuietJobs)]
 		t.Run(fmt.Sprintf("%s/%d", quiet, seed), func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/copies"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // copyJob copies in bursts of known bandwidth: 4 MiB at 50 bytes/ns to the device, 1 MiB at 25 bytes/ns to
@@ -49,6 +50,7 @@ func rate(table *report.Table, row *report.Row, key string) float64 {
 
 // TestBandwidthOnTheGPU compares GPU times and bandwidths with the truth.
 func TestBandwidthOnTheGPU(t *testing.T) {
+	testclass.Unit(t)
 	for _, full := range []bool{false, true} {
 		j := copyJob(full)
 		truth := make(map[string]float64)
@@ -101,6 +103,7 @@ func TestBandwidthOnTheGPU(t *testing.T) {
 
 // TestCopiesWithGPUTimesGolden compares the report with a golden file.
 func TestCopiesWithGPUTimesGolden(t *testing.T) {
+	testclass.Unit(t)
 	r, err := copies.Run(copyJob(true).Recording(t, 0).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)

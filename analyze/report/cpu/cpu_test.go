@@ -11,6 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/cpu"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 const second, ms = analyzetest.Second, analyzetest.Ms
@@ -25,6 +26,7 @@ func run(t *testing.T, tp *analyzetest.TestRecording, opt query.Options) *report
 }
 
 func TestTimesOfThreads(t *testing.T) {
+	testclass.Unit(t)
 	r := run(t, analyzetest.HostRecording(t), query.Options{})
 	for table, columns := range map[string]map[string][]string{
 		"threads": {
@@ -101,6 +103,7 @@ func TestTimesOfThreads(t *testing.T) {
 
 // TestWindowCutsWaits checks that only the part of a wait in the window counts.
 func TestWindowCutsWaits(t *testing.T) {
+	testclass.Unit(t)
 	opt := query.Options{}
 	opt.FromNs, opt.ToNs = analyzetest.Epoch+200*ms, analyzetest.Epoch+480*ms
 	r := run(t, analyzetest.HostRecording(t), opt)
@@ -111,6 +114,7 @@ func TestWindowCutsWaits(t *testing.T) {
 }
 
 func TestFilterSelectsThreads(t *testing.T) {
+	testclass.Unit(t)
 	opt := query.Options{}
 	opt.Tids = []int32{43}
 	r := run(t, analyzetest.HostRecording(t), opt)
@@ -123,6 +127,7 @@ func TestFilterSelectsThreads(t *testing.T) {
 
 // TestWithoutClassHost checks the sentence that says how to record the class.
 func TestWithoutClassHost(t *testing.T) {
+	testclass.Unit(t)
 	ended := analyzetest.TrainingRecording(t) // has the states of threads at its end, and no times
 	ended.AddRow(format.Row{
 		Kind:    format.KindThreadState,
@@ -149,6 +154,7 @@ func TestWithoutClassHost(t *testing.T) {
 }
 
 func TestLossesLowerConfidence(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		change func(tp *analyzetest.TestRecording)
 		want   string
@@ -187,6 +193,7 @@ func TestLossesLowerConfidence(t *testing.T) {
 
 // TestImpossibleRowsAreCounted checks rows that no recorder writes.
 func TestImpossibleRowsAreCounted(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.HostRecording(t)
 	wait := func(dur int64, state, message string) {
 		r := tp.AddWait(42, 520*ms, dur, 0, state, 0, format.WaitFact{})
@@ -229,10 +236,12 @@ func TestImpossibleRowsAreCounted(t *testing.T) {
 }
 
 func TestCPULooksAsBefore(t *testing.T) {
+	testclass.Unit(t)
 	opt := query.Options{Top: 20, MaxFrames: 12}
 	analyzetest.CompareGoldenReports(t, run(t, analyzetest.HostRecording(t), opt), "cpu", 140)
 }
 
 func TestCPUWithoutHostLooksAsBefore(t *testing.T) {
+	testclass.Unit(t)
 	analyzetest.CompareGoldenReports(t, run(t, analyzetest.TrainingRecording(t), query.Options{}), "without_host", 120)
 }

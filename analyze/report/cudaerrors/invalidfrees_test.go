@@ -12,6 +12,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/cudaerrors"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // freeScript writes a recording of a program with an invalid free.
@@ -312,6 +313,7 @@ var invalidFreeCases = map[string]struct {
 }
 
 func TestInvalidFrees(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range invalidFreeCases {
 		s := newFreeScript(t)
 		c.script(s)
@@ -350,6 +352,7 @@ func TestInvalidFrees(t *testing.T) {
 }
 
 func TestInvalidFreesAreGroupedBySites(t *testing.T) {
+	testclass.Unit(t)
 	s := newFreeScript(t)
 	for i := range int64(10) {
 		for _, r := range []*format.Row{
@@ -385,6 +388,7 @@ func TestInvalidFreesAreGroupedBySites(t *testing.T) {
 
 // TestFailedFreesAreBounded checks that the report states the number of omitted failed frees.
 func TestFailedFreesAreBounded(t *testing.T) {
+	testclass.Unit(t)
 	s := newFreeScript(t)
 	s.makes(freeAddress, analyzetest.Mib)
 	s.frees(freeAddress)
@@ -404,6 +408,7 @@ func TestFailedFreesAreBounded(t *testing.T) {
 }
 
 func TestConfidenceOfInvalidFrees(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		change       func(*freeScript)
 		level, cause string
@@ -428,6 +433,7 @@ func TestConfidenceOfInvalidFrees(t *testing.T) {
 }
 
 func TestInvalidFreesReport(t *testing.T) {
+	testclass.Unit(t)
 	s := newFreeScript(t)
 	for i := range int64(3) {
 		s.makes(freeAddress+i*2*analyzetest.Mib, analyzetest.Mib)

@@ -30,6 +30,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/waits"
 	"github.com/gpurec/gpurec/analyze/report/xid"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func side(t *testing.T, tp *analyzetest.TestRecording, path string, make diff.ReportFunc, per string) *diff.Side {
@@ -70,6 +71,7 @@ func launching(t *testing.T, seconds, a, b int64) *analyzetest.TestRecording {
 }
 
 func TestDiffByHand(t *testing.T) {
+	testclass.Unit(t)
 	before, after := launching(t, 10, 1, 3), launching(t, 20, 2, 3)
 	after.AddCall(format.KindSync, "cuCtxSynchronize", analyzetest.Second, 5000)
 	after.Meta.DriverVersion = "590.1"
@@ -118,6 +120,7 @@ func TestDiffByHand(t *testing.T) {
 }
 
 func TestDiffOfLeaks(t *testing.T) {
+	testclass.Unit(t)
 	before := analyzetest.TrainingRecording(t)
 	after := analyzetest.TrainingRecording(t)
 	for i := range int64(500) { // a new leak
@@ -172,6 +175,7 @@ func TestDiffOfLeaks(t *testing.T) {
 
 // Stack ids, thread ids, process ids and stream handles differ between recordings.
 func TestDiffPairsWhatIsTheSameUnderAnotherNumber(t *testing.T) {
+	testclass.Unit(t)
 	make := func(pid int32, stack int32) *analyzetest.TestRecording {
 		tp := analyzetest.NewTestRecording(t)
 		tp.AddRow(format.Row{Kind: format.KindProcess, Name: "train", Pid: pid, StartNs: analyzetest.Epoch, Device: -1})
@@ -222,6 +226,7 @@ func TestDiffPairsWhatIsTheSameUnderAnotherNumber(t *testing.T) {
 }
 
 func TestEveryReportCanBeCompared(t *testing.T) {
+	testclass.Unit(t)
 	reports := map[string]diff.ReportFunc{
 		"summary": summary.Run,
 		"leaks":   leaks.Run,
@@ -281,6 +286,7 @@ func TestEveryReportCanBeCompared(t *testing.T) {
 
 // A damaged file gives an error or a result.
 func TestDiffOfRowsOfAnyValue(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	for i, v := range []int64{0, 1, -1, 1<<63 - 1, -1 << 63, analyzetest.Epoch} {
 		for k, kind := range []string{

@@ -9,6 +9,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/diff"
 	"github.com/gpurec/gpurec/analyze/report/kernels"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // kernelSide returns one side of a comparison of kernels. gemm runs for gemmNs.
@@ -38,6 +39,7 @@ func kernelSide(t *testing.T, seed uint64, gemmNs int64) *diff.Side {
 // TestOnlyRealChangesOfGPUTimeAreChanges compares two recordings in which one of three kernels became slower.
 // The others differ by less than their errors, so they have no change.
 func TestOnlyRealChangesOfGPUTimeAreChanges(t *testing.T) {
+	testclass.Unit(t)
 	r, err := diff.Run(kernelSide(t, 1, 40_000), kernelSide(t, 2, 48_000), query.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -10,9 +10,11 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/hang"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestRowsOfTwoRecordingsArePairedByRank(t *testing.T) {
+	testclass.Unit(t)
 	before, after, bare := analyzetest.FourRanksRecording(
 		t,
 	), analyzetest.FourRanksRecording(

@@ -13,6 +13,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/earlier"
 	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 const (
@@ -71,6 +72,7 @@ func addEvents(tp *analyzetest.TestRecording, frees bool) {
 }
 
 func TestBlocksBySizePoolAndSegment(t *testing.T) {
+	testclass.Unit(t)
 	tp := newRecording(t)
 	addEvents(tp, true)
 	r, err := allocator.Run(tp.Timeline(), query.Options{})
@@ -104,6 +106,7 @@ func TestBlocksBySizePoolAndSegment(t *testing.T) {
 }
 
 func TestRefusedBlocksAreUnknown(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	tp.AddRow(format.Row{
 		Kind: format.KindNote, Name: format.NoteAllocatorState, StartNs: analyzetest.Epoch, Pid: 42, Device: -1,
@@ -128,6 +131,7 @@ func TestRefusedBlocksAreUnknown(t *testing.T) {
 // TestExplainedGrowth compares the growth of one site with that of all memory. Where the program frees as much memory
 // from before the recording, nothing grows.
 func TestExplainedGrowth(t *testing.T) {
+	testclass.Unit(t)
 	for frees, want := range map[bool]string{false: "100", true: "<nil>"} {
 		tp := newRecording(t)
 		addEvents(tp, frees)

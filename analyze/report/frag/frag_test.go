@@ -24,6 +24,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // naiveSpace is a space computed from the lists of an analyzetest.TorchAllocator.
@@ -122,6 +123,7 @@ func naivePins(w *analyzetest.TorchAllocator) map[string]int64 {
 
 // TestFragmentationEqualsANaiveCount compares the report with a naive count on random layouts.
 func TestFragmentationEqualsANaiveCount(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(24) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		tp := analyzetest.NewTestRecording(t)
@@ -225,6 +227,7 @@ func comparePins(t *testing.T, r *report.Report, want map[string]int64) {
 }
 
 func TestFragmentationReport(t *testing.T) {
+	testclass.Unit(t)
 	r, maps, err := frag.RunWithOptions(
 		analyzetest.FragmentingRecording(t).Timeline(),
 		frag.Options{Options: query.Options{Top: 20, MaxFrames: 12}, Maps: true},
@@ -251,6 +254,7 @@ func TestFragmentationReport(t *testing.T) {
 }
 
 func TestFragmentationThatRisesIsToldFromWhatRose(t *testing.T) {
+	testclass.Unit(t)
 	tl := analyzetest.FragmentingRecording(t).Timeline()
 	for toNs, want := range map[int64]string{
 		analyzetest.Epoch + 31*analyzetest.Second: "rising",
@@ -274,6 +278,7 @@ func TestFragmentationThatRisesIsToldFromWhatRose(t *testing.T) {
 }
 
 func TestFragmentationAtAMoment(t *testing.T) {
+	testclass.Unit(t)
 	tl := analyzetest.FragmentingRecording(t).Timeline()
 	for name, c := range map[string]struct {
 		opt  frag.Options
@@ -296,6 +301,7 @@ func TestFragmentationAtAMoment(t *testing.T) {
 }
 
 func TestHolesBetweenPlainAllocationsAreNoFragmentation(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	for i := range int64(50) {
 		tp.AddAlloc(i*analyzetest.Ms, analyzetest.Us, 0x7f0000000000+i*64*analyzetest.Mib, analyzetest.Mib)
@@ -314,6 +320,7 @@ func TestHolesBetweenPlainAllocationsAreNoFragmentation(t *testing.T) {
 
 // TestReservationsEqualANaiveCount maps and unmaps addresses at random.
 func TestReservationsEqualANaiveCount(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(10) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		tp := analyzetest.NewTestRecording(t)
@@ -365,6 +372,7 @@ func TestReservationsEqualANaiveCount(t *testing.T) {
 // TestForecastBeatsNoChange measures the error of forecasts. On series with a constant trend they
 // must beat a forecast of no change. On all other series they must not be much worse.
 func TestForecastBeatsNoChange(t *testing.T) {
+	testclass.Unit(t)
 	r := rand.New(rand.NewPCG(3, 3))
 	noise := func() float64 { return (r.Float64() - 0.5) * float64(4*analyzetest.Mib) }
 	shapes := map[string]func(i int) float64{
@@ -408,6 +416,7 @@ func TestForecastBeatsNoChange(t *testing.T) {
 }
 
 func TestAddressMapIsWellFormed(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.FragmentingRecording(t)
 	for _, r := range tp.Rows {
 		if r.Kind == format.KindProcess || r.Kind == format.KindDevice {
@@ -452,6 +461,7 @@ func TestAddressMapIsWellFormed(t *testing.T) {
 }
 
 func TestFragAndOOMAreTheSameEveryTime(t *testing.T) {
+	testclass.Unit(t)
 	for _, tp := range []*analyzetest.TestRecording{
 		analyzetest.FragmentingRecording(t),
 		analyzetest.OOMRecording(t),

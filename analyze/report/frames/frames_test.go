@@ -13,6 +13,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/frames"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/symbolize"
 )
 
@@ -32,6 +33,7 @@ func shownFrames(frameList []format.Frame, limit int, rules *query.FrameRules) [
 }
 
 func TestStacksAreFolded(t *testing.T) {
+	testclass.Unit(t)
 	own := func(texts ...string) *query.FrameRules {
 		r, err := query.ParseFrameRules(texts)
 		if err != nil {
@@ -151,6 +153,7 @@ run (/app/workloads.py:40)
 }
 
 func TestWhatIsPlumbing(t *testing.T) {
+	testclass.Unit(t)
 	for line, want := range map[string]string{
 		"libcuda.so.580.95.05 ":              query.FrameOwnerCUDA,
 		"/app/train __cudart516":             query.FrameOwnerCUDA,
@@ -224,6 +227,7 @@ func TestWhatIsPlumbing(t *testing.T) {
 }
 
 func TestFrameRulesThatAreWrong(t *testing.T) {
+	testclass.Unit(t)
 	var wrong *query.FrameRuleError
 	if _, err := query.ParseFrameRules([]string{"none", "("}); !errors.As(err, &wrong) || wrong.Rule != "(" {
 		t.Error(err)
@@ -232,6 +236,7 @@ func TestFrameRulesThatAreWrong(t *testing.T) {
 
 // A profile has all frames except those that a filter hides.
 func TestProfileLeavesOutFramesThatAreAskedFor(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	r := tp.AddRow(format.Row{Kind: format.KindStack, StackID: 1, StackStatus: format.StackComplete})
 	r.Frames = analyzetest.ForwardStack(analyzetest.AllocatorFrames, nil)

@@ -9,6 +9,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/gaps"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // record returns a training on one GPU: its steps wait for a copy, for a collective, and for Python.
@@ -61,12 +62,14 @@ func run(t testing.TB, opt gaps.Options) *report.Report {
 
 // TestDeviceGapsLookAsBefore compares the report with golden files.
 func TestDeviceGapsLookAsBefore(t *testing.T) {
+	testclass.Unit(t)
 	r := run(t, gaps.Options{Options: query.Options{Top: 6}})
 	analyzetest.CompareGoldenReports(t, r, "device", 160)
 }
 
 // TestCausesOfDeviceGaps checks the causes of each kind, longest first.
 func TestCausesOfDeviceGaps(t *testing.T) {
+	testclass.Unit(t)
 	r := run(t, gaps.Options{Options: query.Options{Top: 3}})
 	want := [][2]string{
 		{"step (train.py:10)", "host was outside CUDA"},
@@ -86,6 +89,7 @@ func TestCausesOfDeviceGaps(t *testing.T) {
 
 // TestDeviceGapsPassFilters checks that filters select works.
 func TestDeviceGapsPassFilters(t *testing.T) {
+	testclass.Unit(t)
 	all, ok, _ := run(t, gaps.Options{}).FindNumber("gpu_idle_pct")
 	if !ok {
 		t.Fatal("no gpu_idle_pct")

@@ -11,6 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/gaps"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 const ms = analyzetest.Ms
@@ -57,6 +58,7 @@ func hostJob(r *gpuprogram.HostRecorder) *gpuprogram.Job {
 
 // TestHostGoldens compares the report of a program whose host is late, with and without GPU times.
 func TestHostGoldens(t *testing.T) {
+	testclass.Unit(t)
 	for _, timed := range []bool{true, false} {
 		tp := hostJob(new(gpuprogram.HostRecorder)).Recording(t, 0)
 		name := "host_timed"
@@ -99,6 +101,7 @@ func TestHostGoldens(t *testing.T) {
 
 // TestNoHostTableWithoutRows checks that a recording without rows of class host has no columns about it.
 func TestNoHostTableWithoutRows(t *testing.T) {
+	testclass.Unit(t)
 	r, err := gaps.Run(hostJob(nil).Recording(t, 0).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -10,9 +10,11 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/gpu"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestGPUReport(t *testing.T) {
+	testclass.Unit(t)
 	r, err := gpu.Run(analyzetest.TwoGPURecording(t).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -36,6 +38,7 @@ func TestGPUReport(t *testing.T) {
 }
 
 func TestGPUReportFollowsTheFilter(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		filter query.Filter
 		busy   float64
@@ -70,6 +73,7 @@ func TestGPUReportFollowsTheFilter(t *testing.T) {
 }
 
 func TestSeriesAreWeighedByTime(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		at, values            []int64
 		mean, p95, zero, grew float64
@@ -111,6 +115,7 @@ func TestSeriesAreWeighedByTime(t *testing.T) {
 }
 
 func TestUnitsOfMetrics(t *testing.T) {
+	testclass.Unit(t)
 	for metricName, c := range map[string]struct {
 		value float64
 		want  string

@@ -8,6 +8,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest/gpuprogram"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/hang"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // stuckJob returns a training in which one kernel never ends, and the truth about that kernel.
@@ -44,6 +45,7 @@ func stuckJob(
 }
 
 func TestHangNamesTheStuckKernel(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(gpuprogram.Seeds(5)) {
 		tp, truth, behind := stuckJob(t, seed, seed%2 == 0, "softmax_backward")
 		r := newHangReport(t, tp, hang.Options{})
@@ -88,12 +90,14 @@ func firstFact(r *report.Report, key string) string {
 }
 
 func TestHangReportWithGPUTimes(t *testing.T) {
+	testclass.Unit(t)
 	tp, _, _ := stuckJob(t, 1, true, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
 	analyzetest.CompareGoldenReports(t, newHangReport(t, tp, hang.Options{}), "hanggpu", 150)
 }
 
 // TestHangWithoutStuckWork checks that a process that waits on the host is not called stuck on the GPU.
 func TestHangWithoutStuckWork(t *testing.T) {
+	testclass.Unit(t)
 	j := gpuprogram.NewJob(1, gpuprogram.Plan{Full: true})
 	p := j.Process(0)
 	th, main := p.Thread(), p.Stream()

@@ -11,6 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/hang"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func newHangReport(t *testing.T, tp *analyzetest.TestRecording, opt hang.Options) *report.Report {
@@ -23,6 +24,7 @@ func newHangReport(t *testing.T, tp *analyzetest.TestRecording, opt hang.Options
 }
 
 func TestHangVerdicts(t *testing.T) {
+	testclass.Unit(t)
 	const launch, sync = format.KindLaunch, format.KindSync
 	for name, c := range map[string]struct {
 		tape func(*analyzetest.TestRecording)
@@ -107,6 +109,7 @@ func TestHangVerdicts(t *testing.T) {
 }
 
 func TestTheRankThatIsMissingIsNamed(t *testing.T) {
+	testclass.Unit(t)
 	r := newHangReport(
 		t,
 		analyzetest.FourRanksRecording(t),
@@ -145,6 +148,7 @@ func silentTape(t testing.TB) *analyzetest.TestRecording {
 }
 
 func TestHangBeforeTheRecordingIsSilence(t *testing.T) {
+	testclass.Unit(t)
 	analyzetest.CompareGoldenReports(t, newHangReport(t, silentTape(t), hang.Options{}), "hangsilent", 110)
 	for name, c := range map[string]struct {
 		tape func(*analyzetest.TestRecording)
@@ -182,6 +186,7 @@ func TestHangBeforeTheRecordingIsSilence(t *testing.T) {
 }
 
 func TestHangOfOneSilentProcess(t *testing.T) {
+	testclass.Unit(t)
 	tp := silentTape(t)
 	tp.AddRow(format.Row{Kind: format.KindProcess, Name: "eval", Pid: 43, StartNs: analyzetest.Epoch, Device: -1})
 	tp.AddWorkingThread(44, 44, 0, 60*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
@@ -200,6 +205,7 @@ func TestHangOfOneSilentProcess(t *testing.T) {
 }
 
 func TestHangLooksAtAnyMoment(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	tp.AddWorkingThread(42, 42, 0, 10*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
 	tp.AddCall(format.KindSync, "cuStreamSynchronize", 10*analyzetest.Second, 20*analyzetest.Second)
@@ -235,6 +241,7 @@ func TestHangLooksAtAnyMoment(t *testing.T) {
 }
 
 func TestHangIsSafeAndFits(t *testing.T) {
+	testclass.Unit(t)
 	for _, tp := range []*analyzetest.TestRecording{analyzetest.HostileRecording(t), analyzetest.FourRanksRecording(t), analyzetest.NewTestRecording(t)} {
 		r := newHangReport(t, tp, hang.Options{})
 		analyzetest.CheckSafeToPrint(t, r)

@@ -8,6 +8,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // counted makes a communicator without a recorded call. counts are the collectives that each of its ranks launched, read
@@ -44,6 +45,7 @@ func fact(r *report.Report, key string) string {
 type counts = map[string]int64
 
 func TestCensusOfAJobThatHungBefore(t *testing.T) {
+	testclass.Unit(t)
 	const long = 50 * analyzetest.Second
 	for name, c := range map[string]struct {
 		counts   []counts
@@ -98,6 +100,7 @@ func TestCensusOfAJobThatHungBefore(t *testing.T) {
 
 // Rank 1 is behind in both communicators. Rank 2 is behind in one, but waits for rank 1 in the other.
 func TestCensusFollowsWaits(t *testing.T) {
+	testclass.Unit(t)
 	j := newRankJob(t, 4, 4)
 	const long, pair = 50 * analyzetest.Second, world + 100
 	j.counted(world, long, ranksFrom(0, 4),

@@ -12,6 +12,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/hang"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // rankJob makes recordings of a job, one for each host.
@@ -173,6 +174,7 @@ func (j *rankJob) run() *report.Report {
 const world = int64(0xfa93daea854b060)
 
 func TestAMissingRank(t *testing.T) {
+	testclass.Unit(t)
 	j := newRankJob(t, 8, 4)
 	all := ranksFrom(0, 8)
 	j.communicator(world, "", all...)
@@ -185,6 +187,7 @@ func TestAMissingRank(t *testing.T) {
 }
 
 func TestACallMore(t *testing.T) {
+	testclass.Unit(t)
 	j := newRankJob(t, 4, 4)
 	all := ranksFrom(0, 4)
 	j.communicator(world, "", all...)
@@ -197,6 +200,7 @@ func TestACallMore(t *testing.T) {
 }
 
 func TestADeadRankOfManyCommunicators(t *testing.T) {
+	testclass.Unit(t)
 	const ranks, perHost, dead = 256, 8, 133
 	j := newRankJob(t, ranks, perHost, 11)
 	for host := range ranks / perHost {
@@ -245,6 +249,7 @@ func TestADeadRankOfManyCommunicators(t *testing.T) {
 }
 
 func TestTwoOrders(t *testing.T) {
+	testclass.Unit(t)
 	j := newRankJob(t, 2, 2)
 	j.communicator(world, "A", 0, 1)
 	j.communicator(7*world, "B", 0, 1)
@@ -260,6 +265,7 @@ func TestTwoOrders(t *testing.T) {
 }
 
 func TestNoHang(t *testing.T) {
+	testclass.Unit(t)
 	j := newRankJob(t, 4, 2, 1)
 	all := ranksFrom(0, 4)
 	j.communicator(world, "", all...)
@@ -281,6 +287,7 @@ func TestNoHang(t *testing.T) {
 
 // TestSplitThatHangs names the rank that does not call ncclCommSplit, for which the other ranks wait in the call.
 func TestSplitThatHangs(t *testing.T) {
+	testclass.Unit(t)
 	j := newRankJob(t, 4, 2)
 	j.communicator(world, "", 0, 1, 2, 3)
 	j.steps(2*analyzetest.Second, world, "ncclAllReduce", 20, 0, 1, 2, 3)
@@ -302,6 +309,7 @@ func TestSplitThatHangs(t *testing.T) {
 // TestAbortByAWatchdog names the rank that never called the operation, although the others have aborted the
 // communicator, and maybe ended.
 func TestAbortByAWatchdog(t *testing.T) {
+	testclass.Unit(t)
 	for _, ends := range []bool{false, true} {
 		j := newRankJob(t, 4, 2)
 		all := ranksFrom(0, 4)
@@ -340,6 +348,7 @@ func TestAbortByAWatchdog(t *testing.T) {
 
 // TestAbortAtTheEnd accuses no rank of a job that aborts its communicators when its operations have ended.
 func TestAbortAtTheEnd(t *testing.T) {
+	testclass.Unit(t)
 	j := newRankJob(t, 4, 2)
 	all := ranksFrom(0, 4)
 	j.communicator(world, "", all...)

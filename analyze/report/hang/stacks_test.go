@@ -11,6 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/hang"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // Stacks of the recordings below.
@@ -96,6 +97,7 @@ func hungRanks(t testing.TB) *analyzetest.TestRecording {
 }
 
 func TestRanksThatHungBeforeTheRecording(t *testing.T) {
+	testclass.Unit(t)
 	r := newHangReport(t, hungRanks(t), hang.Options{Options: query.Options{Top: 20, MaxFrames: 12}})
 	analyzetest.CompareGoldenReports(t, r, "hangstacks", 110)
 	for key, want := range map[string]string{
@@ -118,6 +120,7 @@ func TestRanksThatHungBeforeTheRecording(t *testing.T) {
 // TestReasonOfAnIdleThread checks that the owner of a lock and its line explain a process that made calls
 // before.
 func TestReasonOfAnIdleThread(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		lookAt int64
 		want   string
@@ -150,6 +153,7 @@ func TestReasonOfAnIdleThread(t *testing.T) {
 
 // TestHostileThreadStates checks rows that no recorder writes.
 func TestHostileThreadStates(t *testing.T) {
+	testclass.Unit(t)
 	tp := silentTape(t)
 	for i, message := range []string{"", "no JSON", `{"reason":7}`, `{"owner_tid":43,"reason":"lock","thread":"\u001b[31m"}`} {
 		r := tp.AddThreadState(42, int32(42+i), int64(i)-1<<62, -1, "no state", format.WaitFact{}, int32(900+i))

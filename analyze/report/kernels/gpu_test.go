@@ -14,6 +14,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/kernels"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // timedRow is the GPU time of a row, as printed.
@@ -117,6 +118,7 @@ func training(seed uint64, full bool) *gpuprogram.Job {
 
 // TestGPUTimesOfFullQueues compares the GPU times of kernels, lines, streams and graphs with the truth.
 func TestGPUTimesOfFullQueues(t *testing.T) {
+	testclass.Unit(t)
 	for _, full := range []bool{false, true} {
 		var s score
 		for seed := range uint64(3) {
@@ -158,6 +160,7 @@ func TestGPUTimesOfFullQueues(t *testing.T) {
 // TestLinesWithOneKernel launches one kernel with one grid from two lines with different data. Each line has
 // its own mean.
 func TestLinesWithOneKernel(t *testing.T) {
+	testclass.Unit(t)
 	for _, full := range []bool{false, true} {
 		r := runKernels(t, training(7, full).Recording(t, 0), query.Options{})
 		rows := rowsOf(t, r, "lines", "kernel", "site")
@@ -172,6 +175,7 @@ func TestLinesWithOneKernel(t *testing.T) {
 
 // TestGPUTimesOfEmptyQueues launches so slowly that no work waits. The printed intervals contain the truth.
 func TestGPUTimesOfEmptyQueues(t *testing.T) {
+	testclass.Unit(t)
 	for _, full := range []bool{false, true} {
 		j := gpuprogram.NewJob(5, gpuprogram.Plan{Full: full})
 		p := j.Process(0)
@@ -207,6 +211,7 @@ func TestGPUTimesOfEmptyQueues(t *testing.T) {
 
 // TestRandomProgramsContainTheTruth runs random programs with extra works, lost calls and shared channels.
 func TestRandomProgramsContainTheTruth(t *testing.T) {
+	testclass.Unit(t)
 	plan := gpuprogram.Plan{
 		Works:     20_000,
 		Processes: 1,
@@ -240,6 +245,7 @@ func TestRandomProgramsContainTheTruth(t *testing.T) {
 // TestKernelsAreInTheOrderOfTheirTime compares the order of rows with the truth, where two rows differ by
 // more than their errors.
 func TestKernelsAreInTheOrderOfTheirTime(t *testing.T) {
+	testclass.Unit(t)
 	j := training(11, false)
 	r := runKernels(t, j.Recording(t, 0), query.Options{Top: 10})
 	truth := make(map[string]float64)
@@ -264,6 +270,7 @@ func TestKernelsAreInTheOrderOfTheirTime(t *testing.T) {
 
 // TestKernelsWithGPUTimesGolden compares the report with golden files.
 func TestKernelsWithGPUTimesGolden(t *testing.T) {
+	testclass.Unit(t)
 	r := runKernels(t, training(1, true).Recording(t, 0), query.Options{Top: 6})
 	analyzetest.CompareGolden(t, "gpu.table", analyzetest.RenderReport(t, r, render.Options{Width: 120}))
 	analyzetest.CompareGolden(t, "gpu.json", analyzetest.RenderReport(t, r, render.Options{Format: "json"}))
@@ -271,6 +278,7 @@ func TestKernelsWithGPUTimesGolden(t *testing.T) {
 
 // TestOnlyOneProcess filters by process. Only its GPU times are summed up.
 func TestOnlyOneProcess(t *testing.T) {
+	testclass.Unit(t)
 	j := training(2, true)
 	r := runKernels(t, j.Recording(t, 0), query.Options{Filter: query.Filter{Pids: []int32{101}}})
 	var truth float64

@@ -15,6 +15,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/kernels"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // addPyTorchStack adds a stack of an operator in the forward or the backward pass.
@@ -41,6 +42,7 @@ func addPyTorchStack(tp *analyzetest.TestRecording, id int32, operator string, b
 
 // TestLaunchesByPart compares the numbers of launches by operator and phase with those of a random program.
 func TestLaunchesByPart(t *testing.T) {
+	testclass.Unit(t)
 	tp, r := analyzetest.NewTestRecording(t), rand.New(rand.NewPCG(1, 2))
 	operators := []string{"mm", "add_Tensor", "relu"}
 	for i, operator := range operators {
@@ -102,6 +104,7 @@ func launchesByPart(t *testing.T, r *report.Report) map[string]int64 {
 }
 
 func TestUnknownPart(t *testing.T) {
+	testclass.Unit(t)
 	_, err := kernels.Run(analyzetest.NewTestRecording(t).Timeline(), query.Options{GroupBy: "colour"})
 	if unknown := new(report.GroupError); !errors.As(err, &unknown) {
 		t.Errorf("%v", err)
@@ -113,6 +116,7 @@ const moduleFile = "/x/torch/nn/modules/module.py"
 
 // TestGPUTimesOfModules compares the GPU time of each module path with the truth of a simulated GPU.
 func TestGPUTimesOfModules(t *testing.T) {
+	testclass.Unit(t)
 	for _, full := range []bool{false, true} {
 		j := gpuprogram.NewJob(3, gpuprogram.Plan{Full: full})
 		p := j.Process(0)
@@ -169,6 +173,7 @@ func TestGPUTimesOfModules(t *testing.T) {
 
 // TestGraphsHaveThePartsOfTheirCapture replays a graph whose kernels were captured in two modules.
 func TestGraphsHaveThePartsOfTheirCapture(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	for id, class := range []string{1: "Linear", 2: "Norm"} {
 		if class != "" {
@@ -211,6 +216,7 @@ func TestGraphsHaveThePartsOfTheirCapture(t *testing.T) {
 }
 
 func TestModulesWithoutClassesHaveANote(t *testing.T) {
+	testclass.Unit(t)
 	for frame, notes := range map[string]int{
 		moduleFile + ":9 Module._wrapped_call_impl":             1,
 		moduleFile + ":9 Module._wrapped_call_impl self=Linear": 0,
@@ -229,6 +235,7 @@ func TestModulesWithoutClassesHaveANote(t *testing.T) {
 }
 
 func TestTritonKernelsAreOperators(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	tp.AddStackRow(
 		1,

@@ -20,9 +20,11 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestLeaksOfTensors(t *testing.T) {
+	testclass.Unit(t)
 	const leak = 3_000_000
 	for name, conf := range map[string]analyzetest.TorchConf{
 		"segments":            {},
@@ -77,6 +79,7 @@ func TestLeaksOfTensors(t *testing.T) {
 // TestSegmentsFromBeforeTheAllocatorsEvents finds such segments by their stacks, or by their size:
 // they have as many bytes as the allocator had already reserved.
 func TestSegmentsFromBeforeTheAllocatorsEvents(t *testing.T) {
+	testclass.Unit(t)
 	for _, conf := range []analyzetest.TorchConf{{}, {Expandable: true}} {
 		tp, _ := analyzetest.TorchTrainingRecording(t, conf, 3_000_000)
 		r := tp.AddRow(format.Row{Kind: format.KindStack, StackID: 5, StackStatus: format.StackComplete, Device: -1})
@@ -113,6 +116,7 @@ func TestSegmentsFromBeforeTheAllocatorsEvents(t *testing.T) {
 }
 
 func TestAGrowingCacheIsNoLeak(t *testing.T) {
+	testclass.Unit(t)
 	for _, conf := range []analyzetest.TorchConf{{}, {Expandable: true}} {
 		tp, _ := analyzetest.TorchTrainingRecording(t, conf, 0)
 		r, err := leaks.Run(tp.Timeline(), query.Options{})
@@ -126,6 +130,7 @@ func TestAGrowingCacheIsNoLeak(t *testing.T) {
 }
 
 func TestReportsOfTensorsLookAsBefore(t *testing.T) {
+	testclass.Unit(t)
 	tp, _ := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{}, 3_000_000)
 	tl := tp.Timeline()
 	for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(p0 query.Options) (*report.Report, error) { return leaks.Run(tl, p0) }, "summary": func(p0 query.Options) (*report.Report, error) { return summary.Run(tl, p0) }} {
@@ -144,6 +149,7 @@ func TestReportsOfTensorsLookAsBefore(t *testing.T) {
 }
 
 func TestFiltersOfTensors(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	r := rand.New(rand.NewPCG(1, 1))
 	for i, key := range []caching.AllocatorKey{{Pid: 42, Device: 0}, {Pid: 42, Device: 1}, {Pid: 77, Device: 0}} {
@@ -193,6 +199,7 @@ func TestFiltersOfTensors(t *testing.T) {
 }
 
 func TestConfidenceInTensors(t *testing.T) {
+	testclass.Unit(t)
 	lost := func(n float64) func(*analyzetest.TestRecording) {
 		return func(tp *analyzetest.TestRecording) {
 			tp.AddRow(format.Row{Kind: format.KindLost, Name: "allocator", StartNs: analyzetest.Epoch, Value: n})
@@ -243,6 +250,7 @@ func TestConfidenceInTensors(t *testing.T) {
 }
 
 func TestAnAllocatorEndsWithItsProcess(t *testing.T) {
+	testclass.Unit(t)
 	tp, w := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{}, 3_000_000)
 	want := w.CheckedTotals()
 	tp.AddExit(42, 60*analyzetest.Second)
@@ -269,6 +277,7 @@ func TestAnAllocatorEndsWithItsProcess(t *testing.T) {
 // TestAnInterpretersEndIsNoFree records a program whose interpreter frees all memory when it
 // exits.
 func TestAnInterpretersEndIsNoFree(t *testing.T) {
+	testclass.Unit(t)
 	tp, w := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{}, 3_000_000)
 	want := w.CheckedTotals()
 	w.Now += 100 * analyzetest.Ms
@@ -291,6 +300,7 @@ func TestAnInterpretersEndIsNoFree(t *testing.T) {
 }
 
 func TestTensorsInProfiles(t *testing.T) {
+	testclass.Unit(t)
 	tp, w := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{Expandable: true}, 3_000_000)
 	p, _, none, err := pprof.BuildHeapProfile(tp.Timeline(), query.Options{})
 	if err != nil || none != nil {

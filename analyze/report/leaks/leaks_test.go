@@ -18,6 +18,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // verdicts runs leaks and returns the verdicts by call site.
@@ -41,6 +42,7 @@ func labels(t *testing.T, r *report.Report) []string {
 }
 
 func TestVerdicts(t *testing.T) {
+	testclass.Unit(t)
 	const base = int64(0x7f0000000000)
 	// steps calls do for each step of 100 ms, from 1 s until end.
 	steps := func(end int64, do func(i, at int64)) {
@@ -197,6 +199,7 @@ func openTimeline(t *testing.T, tp *analyzetest.TestRecording) *timeline.Timelin
 }
 
 func TestReportsLookAsBefore(t *testing.T) {
+	testclass.Unit(t)
 	tl := analyzetest.TrainingRecording(t).Timeline()
 	for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(p0 query.Options) (*report.Report, error) { return leaks.Run(tl, p0) }, "summary": func(p0 query.Options) (*report.Report, error) { return summary.Run(tl, p0) }} {
 		r, err := make(query.Options{Top: 20, MaxFrames: 12})
@@ -221,6 +224,7 @@ func TestReportsLookAsBefore(t *testing.T) {
 }
 
 func TestReportsAreTheSameEveryTime(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.TrainingRecording(t)
 	tp.AddExit(42, 60*analyzetest.Second)
 	var first []byte
@@ -245,6 +249,7 @@ func TestReportsAreTheSameEveryTime(t *testing.T) {
 }
 
 func TestLeaksGroupsAddUp(t *testing.T) {
+	testclass.Unit(t)
 	tl := analyzetest.TrainingRecording(t).Timeline()
 	var want []report.Fact
 	for _, by := range group.GroupNames() {
@@ -269,6 +274,7 @@ func TestLeaksGroupsAddUp(t *testing.T) {
 }
 
 func TestFilters(t *testing.T) {
+	testclass.Unit(t)
 	const base = int64(0x7f0000000000)
 	tp := analyzetest.NewTestRecording(t)
 	for i := range int64(8) {
@@ -320,6 +326,7 @@ func TestFilters(t *testing.T) {
 }
 
 func TestConfidenceFallsWithWhatIsMissing(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		change func(*analyzetest.TestRecording)
 		want   string
@@ -359,6 +366,7 @@ func TestConfidenceFallsWithWhatIsMissing(t *testing.T) {
 }
 
 func TestAFolderOfSegmentsIsATruncatedRecording(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.TrainingRecording(t)
 	w, err := format.Create(tp.Path, format.Options{})
 	if err != nil {
@@ -394,6 +402,7 @@ func TestAFolderOfSegmentsIsATruncatedRecording(t *testing.T) {
 }
 
 func TestOptionsThatCannotBeFollowed(t *testing.T) {
+	testclass.Unit(t)
 	tl := analyzetest.TrainingRecording(t).Timeline()
 	var groupError *report.GroupError
 	if _, err := leaks.Run(tl, query.Options{GroupBy: "colour"}); !errors.As(err, &groupError) {
@@ -420,6 +429,7 @@ func TestOptionsThatCannotBeFollowed(t *testing.T) {
 
 // What is missing before the warm-up ends does not lower the confidence in growth after it.
 func TestGrowthAfterAMissingBeginning(t *testing.T) {
+	testclass.Unit(t)
 	for _, test := range []struct {
 		completeNs int64
 		confidence string

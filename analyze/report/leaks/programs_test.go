@@ -14,6 +14,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // verdictSeed is the random seed of the first program.
@@ -313,6 +314,7 @@ func (p *madeUpProgram) judge(t *testing.T, what string, damaged bool) (right, w
 }
 
 func TestVerdictsOfRandomPrograms(t *testing.T) {
+	testclass.Unit(t)
 	var right, wrong, missed int
 	for i := range uint64(verdictPrograms()) {
 		p := newMadeUpProgram(t, i)
@@ -331,6 +333,7 @@ func TestVerdictsOfRandomPrograms(t *testing.T) {
 // TestVerdictsOfDamagedRandomPrograms removes calls from recordings: single calls or bursts, with
 // their number noted, or whole segments of unknown content.
 func TestVerdictsOfDamagedRandomPrograms(t *testing.T) {
+	testclass.Unit(t)
 	var right, missed int
 	for i := range uint64(verdictPrograms()) {
 		p := newMadeUpProgram(t, 1000+i)

@@ -12,9 +12,11 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestSuppressionPatterns(t *testing.T) {
+	testclass.Unit(t)
 	for pattern, c := range map[string]struct{ matches, misses string }{
 		"fill":          {"fill Cache::fill(int) refill", "fil Fill"},
 		"^Cache::":      {"Cache::fill Cache::", "MyCache::fill"},
@@ -44,6 +46,7 @@ func TestSuppressionPatterns(t *testing.T) {
 }
 
 func TestSuppressionLines(t *testing.T) {
+	testclass.Unit(t)
 	s := analyzetest.ParseSuppressions(t, "# what stays\n\n  leak:Cache::fill \r\nleak:^/opt/lib:x\n")
 	if len(s.Patterns) != 2 || s.Patterns[0].Text != "Cache::fill" || s.Patterns[1].Text != "^/opt/lib:x" {
 		t.Errorf("%+v", s.Patterns)
@@ -70,6 +73,7 @@ func TestSuppressionLines(t *testing.T) {
 func big(n int) string { return strings.Repeat("x", n) }
 
 func TestSuppressedMemoryIsInNoNumber(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		lines string
 		want  string // number of blocks, bytes and pattern
@@ -123,6 +127,7 @@ func TestSuppressedMemoryIsInNoNumber(t *testing.T) {
 
 // Suppressed memory must not cause an alarm, however the process ended.
 func TestSuppressionsOfEndedProcesses(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	tp.AddStack(1, "fill", "main")
 	for i := range int64(100) {

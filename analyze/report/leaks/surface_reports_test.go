@@ -5,9 +5,11 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestAContextAsArenaIsNoLeak(t *testing.T) {
+	testclass.Unit(t)
 	arena := func(tp *analyzetest.TestRecording, keep int64) {
 		for i := range int64(50) {
 			context := 0xc0 + i

@@ -13,9 +13,11 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestMemoryReport(t *testing.T) {
+	testclass.Unit(t)
 	tl := analyzetest.TwoGPURecording(t).Timeline()
 	r, err := memory.RunWithOptions(tl, memory.Options{Options: query.Options{Top: 20, MaxFrames: 12}})
 	if err != nil {
@@ -30,6 +32,7 @@ func TestMemoryReport(t *testing.T) {
 }
 
 func TestHoldersAtAMoment(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		opt  memory.Options
 		held int64
@@ -76,6 +79,7 @@ func TestHoldersAtAMoment(t *testing.T) {
 }
 
 func TestWhoAskedForMemory(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	for i, module := range []string{
 		"/opt/lib/libc10_cuda.so",
@@ -116,6 +120,7 @@ func parts(t *testing.T, r *report.Report) map[string]int64 {
 }
 
 func TestReconcile(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		change func(*analyzetest.TestRecording)
 		at     int64
@@ -177,6 +182,7 @@ func TestReconcile(t *testing.T) {
 }
 
 func TestDevicesArePairedByUUID(t *testing.T) {
+	testclass.Unit(t)
 	tl := analyzetest.TwoGPURecording(t).Timeline()
 	for ordinal, want := range map[int32]int32{0: 1, 1: -1, -1: -1} {
 		if got, ok := tl.Facts.NVMLIndexOf(42, ordinal); got != want || ok != (want >= 0) {
@@ -198,6 +204,7 @@ func TestDevicesArePairedByUUID(t *testing.T) {
 
 // TestReconcileWithEarlierSegments attributes segments of PyTorch from before the recording, which no call shows.
 func TestReconcileWithEarlierSegments(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.TwoGPURecording(t)
 	before := state.AllocatorState{
 		Pid: 42, Ranges: []state.AllocatorRange{{Ptr: 0x7e0000000000, Bytes: 96 * analyzetest.Mib}},

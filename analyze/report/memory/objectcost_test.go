@@ -10,10 +10,12 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // The memory of executable graphs has its own part, and "not attributed" does not contain it.
 func TestReconcileHasGraphExecs(t *testing.T) {
+	testclass.Unit(t)
 	tl := analyzetest.ObjectRecording(t).Timeline()
 	r, err := memory.RunWithOptions(tl, memory.Options{
 		Options: query.Options{Top: 20, MaxFrames: 12}, Reconcile: true,
@@ -32,6 +34,7 @@ func TestReconcileHasGraphExecs(t *testing.T) {
 
 // An estimate is close to the truth, within its error, or absent.
 func TestObjectCosts(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		change func(*analyzetest.TestRecording)
 		known  bool

@@ -11,6 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/objects"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 var event = kinds[2]
@@ -24,6 +25,7 @@ func confidence(t *testing.T, r *report.Report) string {
 
 // Lost calls lower the confidence, and a rise that they may explain is no leak.
 func TestLostCalls(t *testing.T) {
+	testclass.Unit(t)
 	for _, c := range []struct {
 		lost       int64
 		verdict    string
@@ -46,6 +48,7 @@ func TestLostCalls(t *testing.T) {
 
 // Objects that are older than the recording are counted, and lower the confidence if they are many.
 func TestOlderObjects(t *testing.T) {
+	testclass.Unit(t)
 	p := newProgram(t)
 	p.leak(event)
 	for i := range int64(5) {
@@ -67,6 +70,7 @@ func TestOlderObjects(t *testing.T) {
 // The end of the process, or of its last context, does not hide a leak. Contexts that a program renews
 // end their objects.
 func TestEndsOfContexts(t *testing.T) {
+	testclass.Unit(t)
 	last := newProgram(t)
 	last.leak(event)
 	last.call("cuCtxCreate_v3", 10*ms, 0xc0)
@@ -93,6 +97,7 @@ func TestEndsOfContexts(t *testing.T) {
 // A leak of one of several processes is found, and short jobs that leave everything to the driver are
 // none.
 func TestSeveralProcesses(t *testing.T) {
+	testclass.Unit(t)
 	p := newProgram(t)
 	p.leak(event)
 	for pid := int32(50); pid < 70; pid++ {
@@ -111,6 +116,7 @@ func TestSeveralProcesses(t *testing.T) {
 
 // A leak that begins late is found. A release of a reference ends the latest one.
 func TestLateLeakAndReferences(t *testing.T) {
+	testclass.Unit(t)
 	p := newProgram(t)
 	primary := kinds[8]
 	for at := 25 * second; at < 60*second; at += second / 2 {
@@ -124,6 +130,7 @@ func TestLateLeakAndReferences(t *testing.T) {
 }
 
 func TestWindowAndSuppressions(t *testing.T) {
+	testclass.Unit(t)
 	p := newProgram(t)
 	p.leak(event)
 	p.steps(kinds[4])
@@ -139,6 +146,7 @@ func TestWindowAndSuppressions(t *testing.T) {
 }
 
 func TestOptionsThatDoNotExist(t *testing.T) {
+	testclass.Unit(t)
 	p := newProgram(t)
 	p.leak(event)
 	var group *report.GroupError
@@ -156,6 +164,7 @@ func TestOptionsThatDoNotExist(t *testing.T) {
 
 // A recording without some classes of calls says which objects are unknown.
 func TestClassesThatWereLeftOut(t *testing.T) {
+	testclass.Unit(t)
 	p := newProgram(t)
 	p.leak(event)
 	p.Meta.Classes = []string{format.RecordStream}

@@ -11,6 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/objects"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 const (
@@ -145,6 +146,7 @@ func checkRows(t *testing.T, r *report.Report, want ...string) {
 // A leak is found at the right kind and site, and neither a full pool, nor a burst, nor objects that
 // come and go are accused.
 func TestLeakOfEachKind(t *testing.T) {
+	testclass.Unit(t)
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			p := newProgram(t)
@@ -175,6 +177,7 @@ func TestLeakOfEachKind(t *testing.T) {
 
 // Without a leak, no kind and no site is accused.
 func TestNoLeakOfAnyKind(t *testing.T) {
+	testclass.Unit(t)
 	p := newProgram(t)
 	for _, k := range kinds {
 		if k.name != "primary context" {
@@ -187,6 +190,7 @@ func TestNoLeakOfAnyKind(t *testing.T) {
 }
 
 func TestObjectsLookAsBefore(t *testing.T) {
+	testclass.Unit(t)
 	p := newProgram(t)
 	p.leak(kinds[0])
 	p.leak(kinds[2])
@@ -200,6 +204,7 @@ func TestObjectsLookAsBefore(t *testing.T) {
 
 // A server that keeps a graph for each shape of its requests: the graphs grow, and each has a price.
 func TestServerLooksAsBefore(t *testing.T) {
+	testclass.Unit(t)
 	r, err := objects.Run(analyzetest.ObjectRecording(t).Timeline(), query.Options{Top: 20, MaxFrames: 12})
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/oom"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // oomCase is a program with one failed allocation, and the expected verdict.
@@ -171,6 +172,7 @@ var oomCases = map[string]oomCase{
 }
 
 func TestOOMClasses(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range oomCases {
 		s := analyzetest.NewTorchScript(t)
 		c.script(s)
@@ -209,6 +211,7 @@ func TestOOMClasses(t *testing.T) {
 }
 
 func TestOOMConfidenceGoesDown(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		change func(*analyzetest.TorchScript)
 		want   string
@@ -248,6 +251,7 @@ func TestOOMConfidenceGoesDown(t *testing.T) {
 }
 
 func TestOOMTellsWhyCachedMemoryWasOfNoUse(t *testing.T) {
+	testclass.Unit(t)
 	s := analyzetest.NewTorchScript(t)
 	s.AddSegment(0x7e0000000000, 2*analyzetest.Mib)
 	s.AddBlock(0x7e0000000000, analyzetest.Mib/2, "bias (model.py:1)")
@@ -301,6 +305,7 @@ func TestOOMTellsWhyCachedMemoryWasOfNoUse(t *testing.T) {
 }
 
 func TestOOMReport(t *testing.T) {
+	testclass.Unit(t)
 	r, err := oom.Run(analyzetest.OOMRecording(t).Timeline(), query.Options{Top: 20, MaxFrames: 12})
 	if err != nil {
 		t.Fatal(err)
@@ -332,6 +337,7 @@ func limitedTape(t testing.TB) *analyzetest.TestRecording {
 }
 
 func TestOOMUnderALimit(t *testing.T) {
+	testclass.Unit(t)
 	tl := limitedTape(t).Timeline()
 	r, err := oom.Run(tl, query.Options{Top: 20, MaxFrames: 12})
 	if err != nil {
@@ -351,6 +357,7 @@ func TestOOMUnderALimit(t *testing.T) {
 }
 
 func TestOOMFollowsTheFilter(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		filter query.Filter
 		want   int
@@ -378,6 +385,7 @@ func TestOOMFollowsTheFilter(t *testing.T) {
 
 // TestManyFailuresAreBounded checks that the report keeps the worst failures.
 func TestManyFailuresAreBounded(t *testing.T) {
+	testclass.Unit(t)
 	s := analyzetest.NewTorchScript(t)
 	for range 3 * oom.MaxExaminedFailures {
 		s.AddFailedDriverAlloc(200 * analyzetest.Mib)

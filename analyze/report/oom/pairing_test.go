@@ -8,6 +8,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // dividedTape is of a machine with one MIG GPU and one whole GPU. Processes see them differently.
@@ -39,6 +40,7 @@ func dividedTape(t *testing.T) *analyzetest.TestRecording {
 // TestMIGDevicesArePaired pairs CUDA ordinals of processes with MIG devices, by the recorder's
 // facts and by the UUIDs that the driver returned to the process.
 func TestMIGDevicesArePaired(t *testing.T) {
+	testclass.Unit(t)
 	tp := dividedTape(t)
 	returnUUID := func(pid int32, name, uuid string) {
 		r := tp.AddCall(format.KindAPI, name, analyzetest.Second+int64(pid)*analyzetest.Ms, analyzetest.Us)
@@ -82,6 +84,7 @@ func TestMIGDevicesArePaired(t *testing.T) {
 
 // TestMemoryOfAMIGDevice checks that free memory of the whole GPU does not count for a MIG device.
 func TestMemoryOfAMIGDevice(t *testing.T) {
+	testclass.Unit(t)
 	for uuid, want := range map[string]struct{ total, nvml int64 }{
 		"MIG-1111": {10 << 30, -1}, "MIG-2222": {0, -1}, "GPU-bbbb": {80 << 30, 60 << 30},
 	} {

@@ -9,6 +9,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/pointers"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 const (
@@ -170,6 +171,7 @@ var pointerCases = map[string]struct {
 }
 
 func TestPointersAreJudged(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range pointerCases {
 		t.Run(name, func(t *testing.T) {
 			s := newScript(t)
@@ -212,6 +214,7 @@ func TestPointersAreJudged(t *testing.T) {
 
 // TestCachedBlock: a tensor that was freed is in memory that is still mapped.
 func TestCachedBlock(t *testing.T) {
+	testclass.Unit(t)
 	s := newScript(t)
 	s.makes(900, address)
 	for i, name := range []string{format.AllocatorAlloc, format.AllocatorFreeRequested, format.AllocatorFreeCompleted} {
@@ -245,6 +248,7 @@ func TestCachedBlock(t *testing.T) {
 }
 
 func TestPointersGolden(t *testing.T) {
+	testclass.Unit(t)
 	s := newScript(t)
 	pointerCases["the Xid names the block"].script(s)
 	r, err := pointers.Run(s.Timeline(), query.Options{})

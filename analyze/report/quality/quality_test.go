@@ -9,10 +9,12 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // A recording that lacks the beginning of a process says so, and has no high confidence.
 func TestMissingBeginning(t *testing.T) {
+	testclass.Unit(t)
 	for _, test := range []struct {
 		name       string
 		late       *format.Late

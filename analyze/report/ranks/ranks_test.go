@@ -13,6 +13,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/ranks"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // expectation is a kind of fault, and what the report says about it with and without GPU times. "" accuses no rank.
@@ -34,6 +35,7 @@ var expectations = []expectation{
 // TestVerdictsOfSimulatedJobs checks rank and cause for jobs in one recording, and in one for each rank on two hosts
 // whose clocks differ by 50 ms.
 func TestVerdictsOfSimulatedJobs(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(2) {
 		for _, e := range expectations {
 			for _, hasGPU := range []bool{true, false} {
@@ -81,6 +83,7 @@ func checkSimulatedJob(t *testing.T, seed uint64, e *expectation, hasGPU bool) {
 // TestSlowNetworks finds a network that gets slower, and one that is slow all the time, by the other communicators of the
 // job. No rank is accused.
 func TestSlowNetworks(t *testing.T) {
+	testclass.Unit(t)
 	for _, c := range []struct {
 		name           string
 		tensor         int
@@ -119,6 +122,7 @@ func TestSlowNetworks(t *testing.T) {
 // TestLateRankOfTwoKindsOfCommunicators has a late rank in a tensor-parallel and a data-parallel communicator. The ranks
 // of both wait for it, and further ranks for these. The report must name the late rank only.
 func TestLateRankOfTwoKindsOfCommunicators(t *testing.T) {
+	testclass.Unit(t)
 	for _, c := range []struct {
 		kind  rankjob.Kind
 		cause string
@@ -180,6 +184,7 @@ func text(r *report.Report, key string) string {
 
 // TestGoldenReport compares the report on a job with a slow GPU in one recording.
 func TestGoldenReport(t *testing.T) {
+	testclass.Unit(t)
 	spec := rankjob.Spec{
 		Seed:   1,
 		Ranks:  4,

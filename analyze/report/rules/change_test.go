@@ -10,6 +10,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report/rules"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // changeSeverities are the severities of rule change for the faults of a ChangeJob.
@@ -20,6 +21,7 @@ var changeSeverities = map[string]string{
 
 // TestChangeOfJobs runs rule change on jobs with each fault, and on jobs without one.
 func TestChangeOfJobs(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(1) {
 		for _, fault := range slices.Sorted(maps.Keys(changeSeverities)) {
 			j := analyzetest.NewChangeJob(seed, fault, "noise")
@@ -43,6 +45,7 @@ func TestChangeOfJobs(t *testing.T) {
 
 // TestChangeNamesTheCause checks the summary of a fall of the clock: the clocks, the reason, and the launch rate.
 func TestChangeNamesTheCause(t *testing.T) {
+	testclass.Unit(t)
 	j := analyzetest.NewChangeJob(3, "clock", "noise")
 	r := checked(t, j.Recording(t), rules.Options{Rules: []string{"change"}})
 	summary := strings.Join(analyzetest.ColumnTexts(t, r, "hits", "what"), "")

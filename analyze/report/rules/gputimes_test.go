@@ -11,6 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/activity"
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report/rules"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // timedProgram is a program whose GPU times make rules fire, or not.
@@ -100,6 +101,7 @@ var timedPrograms = map[string]timedProgram{
 
 // TestRulesUseGPUTimes runs the rules about lost GPU time on programs with GPU times.
 func TestRulesUseGPUTimes(t *testing.T) {
+	testclass.Unit(t)
 	chosen := []string{"gpu-idle", "launch-bound", "tiny-kernels", "exposed-copies", "exposed-communication"}
 	for name, p := range timedPrograms {
 		for _, full := range []bool{false, true} {

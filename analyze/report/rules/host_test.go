@@ -11,6 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report/rules"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // hostPrograms are delays of a training step, with the rule that fires.
@@ -45,6 +46,7 @@ func blockFor(f format.WaitFact) func(*gpuprogram.JobThread, int64) {
 // TestHostRules checks that a delay of the host makes its rule fire and no other, and that a short one makes
 // none fire.
 func TestHostRules(t *testing.T) {
+	testclass.Unit(t)
 	var chosen []string
 	for _, p := range hostPrograms {
 		if p.rule != "" && !slices.Contains(chosen, p.rule) {

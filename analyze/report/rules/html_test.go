@@ -14,6 +14,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/rules"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // pageOfRules returns the HTML page of a recording.
@@ -32,6 +33,7 @@ func pageOfRules(t *testing.T, tp *analyzetest.TestRecording, opt query.Options)
 
 // TestHTMLHitsMatchRules compares the hits at the top of the HTML page with the report of rules.
 func TestHTMLHitsMatchRules(t *testing.T) {
+	testclass.Unit(t)
 	row := regexp.MustCompile(
 		`<tr><td><span class="level \w+">(\w+)</span></td><td><strong>([\w-]+)</strong> ([^<]*)(?:<div class="where">([^<]*)</div>)?<div class="advice">([^<]*)</div>`,
 	)
@@ -70,6 +72,7 @@ func TestHTMLHitsMatchRules(t *testing.T) {
 // TestHTMLListsFindingsWithoutRule has problems that no rule reports: a fragmented pool, one failed
 // call, and an Xid from before the recording.
 func TestHTMLListsFindingsWithoutRule(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.SteadyRecording(t)
 	analyzetest.AddFragmentedAllocator(tp)
 	tp.AddCall(format.KindAPI, "cuModuleLoadData", 59*analyzetest.Second, analyzetest.Us).Result = 209

@@ -6,11 +6,13 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/report/rules"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestOOMAdviceUnderALimit checks failures under a memory limit: with fragmentation as second cause
 // the advice names two remedies, without it only the limit.
 func TestOOMAdviceUnderALimit(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		script           func(*analyzetest.TorchScript)
 		what, fragmented string // of out-of-memory, and of oom-fragmentation

@@ -21,11 +21,13 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/analyze/report/waits"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestEveryRuleDeclaresItsClasses fails for a new rule that is neither in NeededEventClasses nor in
 // the list of this test.
 func TestEveryRuleDeclaresItsClasses(t *testing.T) {
+	testclass.Unit(t)
 	// Rules that check calls of any class, or NVML samples.
 	free := []string{"xid", "broken-context", "unchecked-error", "gpu-health", "throttling", "change"}
 	for _, r := range rules.AllRules() {
@@ -38,6 +40,7 @@ func TestEveryRuleDeclaresItsClasses(t *testing.T) {
 
 // TestReportsRefuseMissingClasses runs every report on recordings that lack some classes of calls.
 func TestReportsRefuseMissingClasses(t *testing.T) {
+	testclass.Unit(t)
 	reports := map[string]func(*timeline.Timeline, query.Options) error{
 		"kernels": func(tl *timeline.Timeline, o query.Options) error { _, err := kernels.Run(tl, o); return err },
 		"copies":  func(tl *timeline.Timeline, o query.Options) error { _, err := copies.Run(tl, o); return err },
@@ -90,6 +93,7 @@ func TestReportsRefuseMissingClasses(t *testing.T) {
 // TestRulesWithoutTheirCallsAreNotChecked checks that a rule without recorded calls has no number,
 // not 0: the missing calls are no clean result.
 func TestRulesWithoutTheirCallsAreNotChecked(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.SteadyRecording(t)
 	tp.Meta.Classes = []string{format.RecordMemory}
 	r := checked(t, tp, rules.Options{})

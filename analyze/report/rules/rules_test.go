@@ -18,6 +18,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/rules"
 	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // checked returns the report of rules about a synthetic recording.
@@ -33,6 +34,7 @@ func checked(t *testing.T, tp *analyzetest.TestRecording, opt rules.Options) *re
 }
 
 func TestNoRuleFiresOnSteadyTraining(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.SteadyRecording(t)
 	r := checked(t, tp, rules.Options{})
 	if n := len(r.Tables[0].Rows); n > 0 {
@@ -75,6 +77,7 @@ func TestNoRuleFiresOnSteadyTraining(t *testing.T) {
 // TestEveryRuleFires has, for each rule, a recording in which the rule fires and a near miss in
 // which it does not.
 func TestEveryRuleFires(t *testing.T) {
+	testclass.Unit(t)
 	cases := rulecases.AllCases()
 	for _, rule := range rules.AllRules() {
 		c, ok := cases[rule.ID]
@@ -131,6 +134,7 @@ func TestEveryRuleFires(t *testing.T) {
 }
 
 func TestConfidenceOfRules(t *testing.T) {
+	testclass.Unit(t)
 	launchBound := func(tp *analyzetest.TestRecording) { rulecases.AllCases()["launch-bound"].Fires(tp) }
 	for name, c := range map[string]struct {
 		rule   string
@@ -203,6 +207,7 @@ func TestConfidenceOfRules(t *testing.T) {
 
 // TestSeverityOfRules checks that the severity of a hit depends on its consequences.
 func TestSeverityOfRules(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		change func(*analyzetest.TestRecording)
 		want   string // hits
@@ -258,6 +263,7 @@ func TestSeverityOfRules(t *testing.T) {
 // TestIdleBetweenSamples checks a GPU that each sample finds busy for a part of its time only: the graphics
 // activity tells it, the share of samples without activity does not.
 func TestIdleBetweenSamples(t *testing.T) {
+	testclass.Unit(t)
 	for _, c := range []struct {
 		activePct float64
 		hits      []string
@@ -275,6 +281,7 @@ func TestIdleBetweenSamples(t *testing.T) {
 }
 
 func TestIdleWithoutSamples(t *testing.T) {
+	testclass.Unit(t)
 	for name, waits := range map[string]bool{"the thread waits for the GPU": true, "the thread loads data": false} {
 		tp := analyzetest.NewTestRecording(t)
 		for i := range int64(200) {
@@ -293,6 +300,7 @@ func TestIdleWithoutSamples(t *testing.T) {
 // TestLaunchBoundNeedsNoWaits checks that launch-bound does not fire for a process that waits for
 // the GPU: launching is not its bottleneck, however low the SM activity is.
 func TestLaunchBoundNeedsNoWaits(t *testing.T) {
+	testclass.Unit(t)
 	for name, waits := range map[string]bool{"it waits": true, "it does not": false} {
 		tp := analyzetest.SteadyRecording(t)
 		rulecases.AllCases()["launch-bound"].Fires(tp)
@@ -309,6 +317,7 @@ func TestLaunchBoundNeedsNoWaits(t *testing.T) {
 }
 
 func TestRuleFilter(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.TrainingRecording(t)
 	r := checked(t, tp, rules.Options{Rules: []string{"growing-site", "hang"}})
 	if got := strings.Join(analyzetest.ColumnTexts(t, r, "hits", "rule"), " "); got != "growing-site" {
@@ -346,6 +355,7 @@ func TestRuleFilter(t *testing.T) {
 // TestHangNamesTheMissingRank checks that a hit of several hanging ranks names the rank that they
 // wait for, although that rank does not hang.
 func TestHangNamesTheMissingRank(t *testing.T) {
+	testclass.Unit(t)
 	r := checked(t, analyzetest.FourRanksRecording(t), rules.Options{Rules: []string{"hang"}})
 	if what := analyzetest.ColumnTexts(t, r, "hits", "what")[0]; what != "hanging: 3 processes, for up to 20.00s; check "+
 		"process 44 train: its last kernel launch was 2.10s before that of the first of the 3 others" {
@@ -357,6 +367,7 @@ func TestHangNamesTheMissingRank(t *testing.T) {
 }
 
 func TestSuppressionsHideExitLeaks(t *testing.T) {
+	testclass.Unit(t)
 	for name, want := range map[string]float64{"somewhere_else": 1, "train_step": 0} {
 		tp := analyzetest.SteadyRecording(t)
 		rulecases.AllCases()["exit-leak"].Fires(tp)
@@ -370,6 +381,7 @@ func TestSuppressionsHideExitLeaks(t *testing.T) {
 }
 
 func TestRulesAreDescribed(t *testing.T) {
+	testclass.Unit(t)
 	seen := make(map[string]bool)
 	for _, r := range rules.AllRules() {
 		if seen[r.ID] || r.About == "" || r.Report == "" || strings.ToLower(r.ID) != r.ID ||
@@ -381,6 +393,7 @@ func TestRulesAreDescribed(t *testing.T) {
 }
 
 func TestShellWord(t *testing.T) {
+	testclass.Unit(t)
 	for path, want := range map[string]string{"run.parquet": "run.parquet", "/a b": "'/a b'", "it's": `'it'\''s'`, "": "''", "$(x)": "'$(x)'"} {
 		if got := rules.QuoteShellWord(path); got != want {
 			t.Errorf("%q: %s, want %s", path, got, want)
@@ -389,6 +402,7 @@ func TestShellWord(t *testing.T) {
 }
 
 func TestRulesGoldens(t *testing.T) {
+	testclass.Unit(t)
 	analyzetest.CompareGoldenReports(
 		t,
 		checked(t, rulecases.TroubledRecording(t), rules.Options{Options: query.Options{Top: 20, MaxFrames: 12}}),

@@ -16,9 +16,11 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/stacks"
 	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestStacksLookAsBefore(t *testing.T) {
+	testclass.Unit(t)
 	r, err := stacks.Run(analyzetest.PytorchStacksRecording(t).Timeline(), query.Options{Top: 6, MaxFrames: 8})
 	if err != nil {
 		t.Fatal(err)
@@ -47,6 +49,7 @@ func stackCalls(t *testing.T, tl *timeline.Timeline, opt query.Options) string {
 }
 
 func TestStacksFollowTheFilters(t *testing.T) {
+	testclass.Unit(t)
 	tl := analyzetest.PytorchStacksRecording(t).Timeline()
 	for name, c := range map[string]struct {
 		opt  query.Options
@@ -74,6 +77,7 @@ func TestStacksFollowTheFilters(t *testing.T) {
 }
 
 func TestStackCountsAddUp(t *testing.T) {
+	testclass.Unit(t)
 	tl := analyzetest.PytorchStacksRecording(t).Timeline()
 	r, err := stacks.Run(tl, query.Options{})
 	if err != nil {
@@ -127,6 +131,7 @@ func TestStackCountsAddUp(t *testing.T) {
 }
 
 func TestInferenceThatWasNotMeasured(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		notes []string
 		want  string
@@ -167,6 +172,7 @@ func TestInferenceThatWasNotMeasured(t *testing.T) {
 }
 
 func TestStacksOfADamagedRecording(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	tp.AddStackRow(1, format.StackTruncated, "of a later version", analyzetest.HostileName, nil)
 	analyzetest.SetStackStatus(tp.AddCall(format.KindLaunch, "cuLaunchKernel", 1, 1), 1, format.StackTruncated)
@@ -193,6 +199,7 @@ func TestStacksOfADamagedRecording(t *testing.T) {
 
 // The counts by stack and status must equal DuckDB's.
 func TestDuckDBCountsTheSameStacks(t *testing.T) {
+	testclass.Browser(t)
 	tp := analyzetest.PytorchStacksRecording(t)
 	tl := tp.Timeline()
 	got := viewers.QueryDuckDB(

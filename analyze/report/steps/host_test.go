@@ -13,6 +13,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/steps"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // hostDelays are delays of single steps, with what the host does in them.
@@ -58,6 +59,7 @@ func hostProgram(t *testing.T, seed uint64, delay func(*gpuprogram.JobThread, in
 
 // TestOutliersNameWhatTheHostDid checks the cause on the host of each slow step.
 func TestOutliersNameWhatTheHostDid(t *testing.T) {
+	testclass.Unit(t)
 	for _, d := range hostDelays {
 		for seed := range uint64(5) {
 			t.Run(fmt.Sprintf("%s/%d", d.name, seed), func(t *testing.T) {
@@ -84,6 +86,7 @@ func TestOutliersNameWhatTheHostDid(t *testing.T) {
 
 // TestStepsWithoutHostDelayNameNone checks that a slow kernel is no cause on the host.
 func TestStepsWithoutHostDelayNameNone(t *testing.T) {
+	testclass.Unit(t)
 	p := newProgram(1, gpuprogram.Plan{Full: true}, 4)
 	p.job.RecordHost(gpuprogram.HostRecorder{})
 	kinds["slow kernel"](p)
@@ -100,6 +103,7 @@ func TestStepsWithoutHostDelayNameNone(t *testing.T) {
 
 // TestHostGolden compares the tables of a program that waits for a DataLoader and for a file.
 func TestHostGolden(t *testing.T) {
+	testclass.Unit(t)
 	r, _ := hostProgram(t, 2, hostDelays[2].delay)
 	analyzetest.CompareGolden(t, "host.table", []byte(analyzetest.RenderReport(t, r, render.Options{Width: 200})))
 }

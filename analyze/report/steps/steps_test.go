@@ -14,6 +14,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/steps"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // variant is a way to record a program.
@@ -54,6 +55,7 @@ var seeds = gpuprogram.Seeds(3)
 
 // TestStepsFoundAreStepsDone counts the steps of programs whose steps are known.
 func TestStepsFoundAreStepsDone(t *testing.T) {
+	testclass.Unit(t)
 	for _, v := range variants {
 		for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 			t.Run(v.name+"/"+kind, func(t *testing.T) {
@@ -89,6 +91,7 @@ func TestStepsFoundAreStepsDone(t *testing.T) {
 
 // TestCausesOfOutliers looks for the slow steps, and for their line and kernel.
 func TestCausesOfOutliers(t *testing.T) {
+	testclass.Unit(t)
 	for _, v := range variants {
 		for _, kind := range []string{"slow data loader", "slow code between two kernels", "slow allocation", "slow kernel"} {
 			t.Run(v.name+"/"+kind, func(t *testing.T) {
@@ -154,6 +157,7 @@ func number(t *testing.T, r *report.Report, key string) float64 {
 // TestOneSlowKernelInAHundred looks for single slow works of a kernel. They make no outlier, because
 // the host does not wait for them.
 func TestOneSlowKernelInAHundred(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(seeds) {
 		p := newProgram(seed, gpuprogram.Plan{Full: true}, 0)
 		p.steps = 200
@@ -196,6 +200,7 @@ func TestOneSlowKernelInAHundred(t *testing.T) {
 
 // TestNothingRepeats claims no steps for random programs and for recordings without launches.
 func TestNothingRepeats(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(seeds) {
 		p := newProgram(seed, gpuprogram.Plan{}, 0)
 		kernels := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"}
@@ -217,6 +222,7 @@ func TestNothingRepeats(t *testing.T) {
 // TestStepsWithoutLaunchesAreCut leaves out the launches of some times, as the recorder does for its
 // budget.
 func TestStepsWithoutLaunchesAreCut(t *testing.T) {
+	testclass.Unit(t)
 	for seed := range uint64(seeds) {
 		p := newProgram(seed, gpuprogram.Plan{}, 0)
 		p.run(func(i int) {
@@ -256,6 +262,7 @@ func TestStepsWithoutLaunchesAreCut(t *testing.T) {
 
 // TestMarkerBeginsSteps counts the steps from a kernel that the user names.
 func TestMarkerBeginsSteps(t *testing.T) {
+	testclass.Unit(t)
 	p := newProgram(1, gpuprogram.Plan{}, 0)
 	kinds["training"](p)
 	for marker, want := range map[string]float64{
@@ -273,6 +280,7 @@ func TestMarkerBeginsSteps(t *testing.T) {
 
 // TestStepsLookAsBefore compares the report of a program with an evaluation and a slow step.
 func TestStepsLookAsBefore(t *testing.T) {
+	testclass.Unit(t)
 	p := newProgram(3, gpuprogram.Plan{Full: true}, 0)
 	p.run(func(i int) {
 		if i == 17 {
@@ -301,6 +309,7 @@ func TestStepsLookAsBefore(t *testing.T) {
 // TestSlowKernelAnywhere makes a random kernel of two steps slow, at a random place in the step. The
 // report must name the steps, the kernel and its line.
 func TestSlowKernelAnywhere(t *testing.T) {
+	testclass.Unit(t)
 	for _, v := range variants[:2] {
 		for seed := range uint64(seeds) {
 			p := newProgram(seed, gpuprogram.Plan{Full: v.full, NoReturns: !v.returns}, 0)

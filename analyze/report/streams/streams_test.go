@@ -8,6 +8,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/streams"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 const second, us = analyzetest.Second, analyzetest.Us
@@ -33,6 +34,7 @@ func busy(t testing.TB) *analyzetest.TestRecording {
 }
 
 func TestOperationsAreCountedByStream(t *testing.T) {
+	testclass.Unit(t)
 	r, err := streams.Run(busy(t).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -60,6 +62,7 @@ func TestOperationsAreCountedByStream(t *testing.T) {
 }
 
 func TestFindings(t *testing.T) {
+	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		make func(tp *analyzetest.TestRecording)
 		want []string // finding by stream
@@ -115,6 +118,7 @@ func TestFindings(t *testing.T) {
 }
 
 func TestStreamsLookAsBefore(t *testing.T) {
+	testclass.Unit(t)
 	r, err := streams.Run(busy(t).Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)

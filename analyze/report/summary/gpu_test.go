@@ -8,6 +8,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest/gpuprogram"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/summary"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // busyJob launches kernels of 50 µs. The host works for pauseNs after each step of 40 kernels.
@@ -43,6 +44,7 @@ func busyPct(j *gpuprogram.Job, durNs int64) float64 {
 // TestGPUBusy compares the bounds of the busy share with the truth, and the verdicts of a job with a busy GPU
 // and of one whose host works most of the time.
 func TestGPUBusy(t *testing.T) {
+	testclass.Unit(t)
 	for _, full := range []bool{false, true} {
 		for _, c := range []struct {
 			pauseNs int64

@@ -11,11 +11,13 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/waits"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestWaitsNameTheirWork compares the last work of waits, and how long the GPU was busy after they began, with
 // the truth.
 func TestWaitsNameTheirWork(t *testing.T) {
+	testclass.Unit(t)
 	for _, full := range []bool{false, true} {
 		j := gpuprogram.NewJob(8, gpuprogram.Plan{Full: full})
 		p := j.Process(0)

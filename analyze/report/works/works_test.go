@@ -10,6 +10,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/works"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // record returns a recording of a program with two streams, and the program.
@@ -32,6 +33,7 @@ func run(t *testing.T, tp *analyzetest.TestRecording, opt query.Options) *report
 
 // TestWorksOfEachChannel reads a program from a file, and compares the channels with the truth.
 func TestWorksOfEachChannel(t *testing.T) {
+	testclass.Unit(t)
 	tp, g := record(t)
 	r := run(t, tp, query.Options{})
 	channels := analyzetest.ColumnTexts(t, r, "channels", "channel")
@@ -80,6 +82,7 @@ func TestWorksOfEachChannel(t *testing.T) {
 }
 
 func TestFilters(t *testing.T) {
+	testclass.Unit(t)
 	tp, g := record(t)
 	for name, f := range map[string]struct {
 		filter query.Filter
@@ -107,6 +110,7 @@ func TestFilters(t *testing.T) {
 
 // TestWindow requires that only works whose call starts in the window are counted.
 func TestWindow(t *testing.T) {
+	testclass.Unit(t)
 	tp, g := record(t)
 	middle := (g.Calls[0].StartNs + g.EndNs) / 2
 	want := 0
@@ -120,6 +124,7 @@ func TestWindow(t *testing.T) {
 }
 
 func TestRecordingWithoutGPUTimes(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	tp.AddLaunch(analyzetest.Second, analyzetest.Us, "gemm", 0, 0)
 	r := run(t, tp, query.Options{})
@@ -129,6 +134,7 @@ func TestRecordingWithoutGPUTimes(t *testing.T) {
 }
 
 func TestWorksLookAsBefore(t *testing.T) {
+	testclass.Unit(t)
 	tp, _ := record(t)
 	analyzetest.CompareGoldenReports(t, run(t, tp, query.Options{Top: 5}), "works", 160)
 }

@@ -9,10 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/trigger"
 )
 
 func TestDefaults(t *testing.T) {
+	testclass.Unit(t)
 	f, err := Parse(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -24,6 +26,7 @@ func TestDefaults(t *testing.T) {
 }
 
 func TestValues(t *testing.T) {
+	testclass.Unit(t)
 	f, err := Parse([]byte(`
 state: /data
 ring: {time: 5m, size: 1GiB}
@@ -63,6 +66,7 @@ triggers:
 }
 
 func TestErrorsNameTheLine(t *testing.T) {
+	testclass.Unit(t)
 	for text, want := range map[string]string{
 		"state: /a\nrings: {}":             "line 2: field rings is unknown",
 		"ring:\n  time: 5":                 `line 2: "5" is no time`,
@@ -101,6 +105,7 @@ func TestErrorsNameTheLine(t *testing.T) {
 
 // TestDocumentedConfiguration reads the example of docs/agent.md, which has every key.
 func TestDocumentedConfiguration(t *testing.T) {
+	testclass.Unit(t)
 	text, err := os.ReadFile(filepath.FromSlash("../../../docs/agent.md"))
 	if err != nil {
 		t.Fatal(err)

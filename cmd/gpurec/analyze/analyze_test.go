@@ -15,6 +15,7 @@ import (
 	"github.com/gpurec/gpurec/cmd/gpurec/command"
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
 )
@@ -105,6 +106,7 @@ func leakyRecording(t *testing.T, path string) {
 }
 
 func TestAnalyzeCommandLines(t *testing.T) {
+	testclass.Unit(t)
 	t.Chdir(t.TempDir())
 	leakyRecording(t, "run.parquet")
 	for line, want := range map[string]struct {
@@ -205,6 +207,7 @@ func TestAnalyzeCommandLines(t *testing.T) {
 
 // Reports refuse an unknown column, and say so if no row matches a filter.
 func TestAnalyzeUnknownColumnAndPid(t *testing.T) {
+	testclass.Unit(t)
 	t.Chdir(t.TempDir())
 	leakyRecording(t, "run.parquet")
 	for _, report := range []string{"leaks", "stacks", "api", "kernels", "errors"} {
@@ -220,6 +223,7 @@ func TestAnalyzeUnknownColumnAndPid(t *testing.T) {
 }
 
 func TestAnalyzeReadsNewestRecording(t *testing.T) {
+	testclass.Unit(t)
 	t.Chdir(t.TempDir())
 	if _, stderr, code := runHere(
 		t,
@@ -242,6 +246,7 @@ func TestAnalyzeReadsNewestRecording(t *testing.T) {
 }
 
 func TestAnalyzeWritesFiles(t *testing.T) {
+	testclass.Unit(t)
 	t.Chdir(t.TempDir())
 	leakyRecording(t, "run.parquet")
 	for range 2 { // the second run fails: the default output next to the recording exists
@@ -337,6 +342,7 @@ func TestAnalyzeWritesFiles(t *testing.T) {
 }
 
 func TestAnalyzeJSONIsOneObject(t *testing.T) {
+	testclass.Unit(t)
 	t.Chdir(t.TempDir())
 	leakyRecording(t, "run.parquet")
 	for _, command := range [][]string{{"analyze"}, {"analyze", "leaks"}} {
@@ -359,6 +365,7 @@ func TestAnalyzeJSONIsOneObject(t *testing.T) {
 }
 
 func TestColorFlag(t *testing.T) {
+	testclass.Unit(t)
 	t.Chdir(t.TempDir())
 	leakyRecording(t, "run.parquet")
 	if stdout, _, _ := runHere(

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/analyzetest/rulecases"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // digestNext returns the next commands of a digest.
@@ -30,6 +31,7 @@ func digestNext(t *testing.T, args ...string) (commands []string) {
 
 // Every command that a digest recommends works on the recording, also with the filter of the digest.
 func TestDigestCommands(t *testing.T) {
+	testclass.Unit(t)
 	tp := rulecases.TroubledRecording(t)
 	tp.Path = filepath.Join(t.TempDir(), "a b.parquet")
 	tp.WriteAndOpen()
@@ -62,6 +64,7 @@ func TestDigestCommands(t *testing.T) {
 
 // The flags of digest are checked, and several recordings are refused with a command that works.
 func TestDigestArguments(t *testing.T) {
+	testclass.Unit(t)
 	dir := t.TempDir()
 	one := writeRank(t, dir, 0, "llama", 100)
 	writeRank(t, dir, 1, "llama", 100)
@@ -101,6 +104,7 @@ func TestDigestArguments(t *testing.T) {
 
 // A digest names the ranks of a job.
 func TestDigestOfRanks(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.SteadyRecording(t)
 	rulecases.AllCases()["rank-missing"].Fires(tp)
 	tp.WriteAndOpen()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // writeRank writes the recording of a rank, which holds some MiB, in a folder. rank -1 is no rank.
@@ -29,6 +30,7 @@ func writeRank(t *testing.T, dir string, rank int, job string, mib int64) string
 
 // A report on several recordings has a row for equal ranks, and one for the rank that differs.
 func TestSeveralRecordings(t *testing.T) {
+	testclass.Unit(t)
 	dir := t.TempDir()
 	for rank := range 4 {
 		writeRank(t, dir, rank, "llama", []int64{100, 100, 300, 100}[rank])
@@ -60,6 +62,7 @@ func TestSeveralRecordings(t *testing.T) {
 
 // Errors about the recordings of a job name a file, and say what to do.
 func TestErrorsAboutSeveralRecordings(t *testing.T) {
+	testclass.Unit(t)
 	dir := t.TempDir()
 	a, b := writeRank(t, dir, 0, "llama", 1), writeRank(t, dir, 1, "llama", 1)
 	other, none := writeRank(t, dir, 2, "bert", 1), writeRank(t, dir, -1, "none", 1)

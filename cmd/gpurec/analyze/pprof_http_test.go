@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // deepRecording writes a recording of kernel launches whose stack has Python frames, C++ frames and
@@ -109,6 +110,7 @@ func fetch(t *testing.T, url, host string) (status int, body string) {
 // TestPprofIsServed checks that pprof's web pages show the Python, C++ and GPU frames of a stack,
 // and that Ctrl-C ends the server.
 func TestPprofIsServed(t *testing.T) {
+	testclass.Unit(t)
 	t.Chdir(t.TempDir())
 	deepRecording(t, "run.parquet")
 	cmd, messages := started(
@@ -168,6 +170,7 @@ func TestPprofIsServed(t *testing.T) {
 }
 
 func TestFoldedAndProfileCommandLines(t *testing.T) {
+	testclass.Unit(t)
 	t.Chdir(t.TempDir())
 	deepRecording(t, "run.parquet")
 	for line, want := range map[string]struct {

@@ -14,11 +14,13 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/analyze/analyzetest/rankjob"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestRankScale measures "gpurec analyze hang" on many recordings of one job: GPUREC_RANK_SCALE of about 100 MB each,
 // and 1,024 small ones. It writes them into GPUREC_RANK_SCALE_DIR and deletes them.
 func TestRankScale(t *testing.T) {
+	testclass.Lab(t, "rank-scale")
 	large, err := strconv.Atoi(os.Getenv("GPUREC_RANK_SCALE"))
 	if err != nil {
 		t.Skip("set GPUREC_RANK_SCALE to a number of large recordings, as make rank-scale does")

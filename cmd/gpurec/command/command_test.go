@@ -5,10 +5,12 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/spf13/cobra"
 )
 
 func TestExitCodes(t *testing.T) {
+	testclass.Unit(t)
 	for line, want := range map[string]struct {
 		args []string
 		code int
@@ -45,6 +47,7 @@ func TestExitCodes(t *testing.T) {
 }
 
 func TestWrongArgumentsHaveHints(t *testing.T) {
+	testclass.Unit(t)
 	root := &cobra.Command{
 		Use:                        "root",
 		SuggestionsMinimumDistance: 3,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/format/output"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // printed returns the text that print writes to standard error.
@@ -33,6 +34,7 @@ func printed(t *testing.T, print func()) string {
 }
 
 func TestPrintError(t *testing.T) {
+	testclass.Unit(t)
 	for want, err := range map[string]error{
 		"gpurec: error: it fails\n":                               errors.New("it fails"),
 		"gpurec: error: one\ngpurec: error: two\n":                errors.Join(errors.New("one"), errors.New("two")),
@@ -49,6 +51,7 @@ func TestPrintError(t *testing.T) {
 }
 
 func TestExplainOpen(t *testing.T) {
+	testclass.Unit(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "r.parquet")
 	explained := func(err error) (text, hint string) {
@@ -80,6 +83,7 @@ func TestExplainOpen(t *testing.T) {
 }
 
 func TestExplainOutput(t *testing.T) {
+	testclass.Unit(t)
 	for _, c := range []struct {
 		refused output.Error
 		pipes   bool

@@ -3,9 +3,12 @@ package size
 import (
 	"strings"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestParse(t *testing.T) {
+	testclass.Unit(t)
 	for text, want := range map[string]int64{
 		"0": 0, "65536": 65536, "7B": 7, "1k": 1 << 10, "64M": 64 << 20, "64MiB": 64 << 20, "64mib": 64 << 20,
 		"2GiB": 2 << 30, "3TB": 3 << 40,

@@ -3,9 +3,12 @@ package terminal
 import (
 	"strings"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 func TestUsesColor(t *testing.T) {
+	testclass.Unit(t)
 	for _, c := range []struct {
 		flag     string
 		terminal bool
@@ -42,6 +45,7 @@ func TestUsesColor(t *testing.T) {
 }
 
 func TestIsUTF8Locale(t *testing.T) {
+	testclass.Unit(t)
 	for env, want := range map[string]bool{
 		"":                              true,
 		"LANG=C.UTF-8":                  true,

@@ -9,6 +9,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/gpurec/gpurec/analyze/live"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // snapshot has two ranks of a training, and a process that has been silent.
@@ -110,6 +111,7 @@ func checkGolden(t *testing.T, name, got string) {
 }
 
 func TestScreens(t *testing.T) {
+	testclass.Unit(t)
 	t.Setenv("TZ", "UTC")
 	time.Local = time.UTC
 	wide, _ := newTestModel().Update(tea.WindowSizeMsg{Width: 120, Height: 30})
@@ -132,6 +134,7 @@ func TestScreens(t *testing.T) {
 }
 
 func TestScreensFit(t *testing.T) {
+	testclass.Unit(t)
 	for _, width := range []int{40, 80, 90, 100, 200} {
 		for height := 8; height < 40; height++ {
 			m, _ := press(newTestModel(), "enter").Update(tea.WindowSizeMsg{Width: width, Height: height})
@@ -150,6 +153,7 @@ func TestScreensFit(t *testing.T) {
 }
 
 func TestPauseAndQuit(t *testing.T) {
+	testclass.Unit(t)
 	taken := 0
 	m := NewModel(
 		Options{Take: func() *live.Snapshot { taken++; return snapshot() }, Every: time.Second, Warning: func() string {

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gpurec/gpurec/record/simtest"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // pingPong passes a byte n times between two threads on one processor: 2 n context switches. It calls
@@ -70,7 +70,7 @@ func BenchmarkSwitch(b *testing.B) {
 				}
 				a, err := Open(time.Millisecond)
 				if err != nil {
-					simtest.SkipOrFail(b, err.Error())
+					testclass.Missing(b, err.Error())
 				}
 				b.Cleanup(a.Close)
 				for _, tid := range tids {

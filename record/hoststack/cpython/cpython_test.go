@@ -7,10 +7,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // TestLines compares lines with code.co_lines() of CPython 3.12 for a function of eleven lines.
 func TestLines(t *testing.T) {
+	testclass.Unit(t)
 	table, err := hex.DecodeString(
 		"8000e00809d80809f10301090a8041e40d1290318b58f2000205128801d808098c518871d80f10f303" +
 			"010e12f1000109128901f003020512f00c00131490519016f605030c06e00c0df20300090af203030c06f000030506f9f200030c06",
@@ -46,6 +49,7 @@ func TestLines(t *testing.T) {
 }
 
 func TestTexts(t *testing.T) {
+	testclass.Unit(t)
 	for _, test := range []struct {
 		kind int
 		raw  string
@@ -76,6 +80,7 @@ func (m fakeMemory) Read(addr uint64, into []byte) error {
 
 // TestUnknownLayouts checks that structures which are not as expected are refused.
 func TestUnknownLayouts(t *testing.T) {
+	testclass.Unit(t)
 	// An interpreter at 0x1000 with one thread state at 0x2000, in the layout of 3.12.
 	newProcess := func() (fakeMemory, map[string]Symbol) {
 		m := make(fakeMemory, 0x4000)

@@ -5,6 +5,8 @@ package cpython
 import (
 	"encoding/binary"
 	"testing"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // newLockedProcess returns an interpreter of a version with one thread, which holds the GIL, and the memory
@@ -35,6 +37,7 @@ func newLockedProcess(v version) (*Interpreter, fakeMemory) {
 }
 
 func TestGIL(t *testing.T) {
+	testclass.Unit(t)
 	for v := range layouts {
 		p, m := newLockedProcess(v)
 		gils, err := p.GILs()
@@ -58,6 +61,7 @@ func TestGIL(t *testing.T) {
 
 // TestUnknownGIL checks that structures which are not as expected are refused.
 func TestUnknownGIL(t *testing.T) {
+	testclass.Unit(t)
 	for v := range layouts {
 		for name, change := range map[string]func(m fakeMemory, at Places){
 			"no interval":  func(m fakeMemory, at Places) { clear(m[at.GIL : at.GIL+8]) },

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/symbolize"
 	"github.com/gpurec/gpurec/symbolize/elftest"
 )
@@ -95,6 +96,7 @@ func registers(pc, sp uint64) []uint64 {
 
 // TestUnwind unwinds a stack at the first instruction of leaf, whose frame has only a return address.
 func TestUnwind(t *testing.T) {
+	testclass.Unit(t)
 	s, find := newSpace(t)
 	leaf, caller, start := find("leaf"), find("leaf_caller"), find("_start")
 	put := func(at int, value uint64) { binary.LittleEndian.PutUint64(s.stack[at:], value) }
@@ -145,6 +147,7 @@ func FuzzUnwind(f *testing.F) {
 
 // TestBrokenFiles checks that files that are no ELF files have an error.
 func TestBrokenFiles(t *testing.T) {
+	testclass.Unit(t)
 	if _, err := ReadImage([]byte("no ELF file")); err == nil {
 		t.Error("a text has a table")
 	}

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // keyOf returns a key that differs for each number.
@@ -54,6 +56,7 @@ func (c *Cache) loadTable(key [32]byte) (Table, bool) {
 
 // TestTablesAreKept stores tables with one cache and loads them with another, as a later recorder.
 func TestTablesAreKept(t *testing.T) {
+	testclass.Unit(t)
 	folder := filepath.Join(t.TempDir(), "new")
 	first := open(t, folder, 1<<20)
 	for n := range 3 {
@@ -82,6 +85,7 @@ func TestTablesAreKept(t *testing.T) {
 
 // TestDamagedTableIsReplaced damages each byte of a file, cuts the file at each byte, and renames it.
 func TestDamagedTableIsReplaced(t *testing.T) {
+	testclass.Unit(t)
 	folder := t.TempDir()
 	c := open(t, folder, 1<<20)
 	path := filepath.Join(folder, fileName(keyOf(1)))
@@ -126,6 +130,7 @@ func TestDamagedTableIsReplaced(t *testing.T) {
 
 // TestOthersMayNotWrite refuses folders that other users own or can write to.
 func TestOthersMayNotWrite(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	base := t.TempDir()
 	for name, mode := range map[string]os.FileMode{"group": 0o720, "others": 0o702, "sticky": 0o777 | os.ModeSticky} {
 		folder := filepath.Join(base, name)
@@ -162,6 +167,7 @@ func TestOthersMayNotWrite(t *testing.T) {
 
 // TestLeastRecentlyUsedAreRemoved fills a small cache, and uses one old table again.
 func TestLeastRecentlyUsedAreRemoved(t *testing.T) {
+	testclass.Unit(t)
 	folder := t.TempDir()
 	file, err := format(keyOf(0), tableOf(1000, 0))
 	if err != nil {
@@ -199,6 +205,7 @@ func TestLeastRecentlyUsedAreRemoved(t *testing.T) {
 
 // TestKilledRecordersLeaveNothing removes old temporary files, and keeps those of running recorders.
 func TestKilledRecordersLeaveNothing(t *testing.T) {
+	testclass.Unit(t)
 	folder := t.TempDir()
 	old, young := filepath.Join(folder, "1"+tempSuffix), filepath.Join(folder, "2"+tempSuffix)
 	long := time.Now().Add(-2 * staleAfter)
@@ -217,6 +224,7 @@ func TestKilledRecordersLeaveNothing(t *testing.T) {
 // TestSeveralRecorders stores, loads and removes tables with several caches of one folder at the
 // same time. A loaded table must be complete.
 func TestSeveralRecorders(t *testing.T) {
+	testclass.Unit(t)
 	folder := t.TempDir()
 	file, err := format(keyOf(0), tableOf(3000, 0))
 	if err != nil {
