@@ -11,7 +11,7 @@ CXX ?= c++
 # The Go workspace replaces the unwinder module by a patched copy, see record/unwind/patches/README.md.
 export GOWORK := $(CURDIR)/$(BUILD)/go.work
 
-.PHONY: help workspace build simcuda simtorch demo fleet test race verdicts first-call lab gpu-jobs host-jobs object-jobs pointer-jobs changes rank-jobs rank-scale test-gpu man soak faults agent-faults kernels kernels-arm64 generate page check bench fuzz clean
+.PHONY: help workspace build simcuda simtorch demo fleet test live lab stability lint race verdicts first-call gpu-jobs host-jobs object-jobs pointer-jobs changes rank-jobs rank-scale test-gpu man soak faults agent-faults kernels kernels-arm64 generate page check bench fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -35,8 +35,22 @@ demo: build simcuda ## record a leaking program and show the leak (needs root, n
 fleet: workspace ## check metrics and alert rules with promtool (downloads Debian's package prometheus)
 	@bash scripts/fleet.sh
 
-test: workspace simtorch ## run all tests; tests that cannot run here print why they skip
-	$(GO) test ./...
+test: workspace simtorch ## run the tests of CI; tests that cannot run here print why they skip
+	@bash scripts/test.sh
+
+live: workspace simtorch ## run all tests with real probes (needs root; 15 minutes)
+	@GPUREC_TESTS=root GPUREC_MUST_RUN=1 bash scripts/test.sh
+
+lab: workspace simtorch ## run the tests of class lab that have no target of their own, and the benchmarks once (needs root)
+	@GPUREC_TESTS=lab GPUREC_MUST_RUN=1 bash scripts/test.sh
+	@$(GO) test -vet=off -run '^$$' -bench . -benchtime 1x -short ./...
+
+stability: workspace simtorch ## run CI's tests with real probes RUNS (10) times, half of them on busy processors (needs root)
+	@bash scripts/stability.sh
+
+lint: workspace ## run staticcheck and govulncheck, which take minutes to build
+	GOWORK=off $(GO) tool -modfile=scripts/tools.mod staticcheck ./...
+	@bash scripts/vulnerabilities.sh
 
 race: workspace simtorch ## run all tests under the race detector (needs root; 30 minutes)
 	GPUREC_MUST_RUN=1 $(GO) test -race -timeout 2h ./...
@@ -48,11 +62,8 @@ verdicts: workspace simtorch ## compare leak verdicts with programs whose leaks 
 first-call: workspace simtorch ## record programs from their first call RUNS (20) times, on busy processors (needs root)
 	GPUREC_FIRST_CALL_RUNS=$(or $(RUNS),20) GPUREC_MUST_RUN=1 $(GO) test ./record -count=1 -v -timeout 0 -run '^TestFirstCalls$$'
 
-lab: workspace simtorch ## run the tests whose outcome depends on the load of the machine (needs root)
-	GPUREC_LAB=1 GPUREC_MUST_RUN=1 $(GO) test ./record -count=1 -v -timeout 0 -run '^(TestGPUJobs|TestComputedWorksEqualTheLedger)$$'
-
 gpu-jobs: workspace simtorch ## record SEEDS (20) programs of each kind with known causes of idle GPU time (needs root)
-	GPUREC_SEEDS=$(or $(SEEDS),20) GPUREC_LAB=1 GPUREC_MUST_RUN=1 $(GO) test ./record -count=1 -v -timeout 0 -run '^TestGPUJobs$$'
+	GPUREC_SEEDS=$(or $(SEEDS),20) GPUREC_TESTS=gpu-jobs GPUREC_MUST_RUN=1 $(GO) test ./record -count=1 -v -timeout 0 -run '^TestGPUJobs$$'
 
 host-jobs: workspace simtorch ## record SEEDS (10) programs of each kind that wait on the host, LOAD=1 on busy processors (needs root)
 	GPUREC_SEEDS=$(or $(SEEDS),10) GPUREC_HOST_LOAD=$(LOAD) GPUREC_MUST_RUN=1 $(GO) test ./cmd/gpurec -count=1 -v -timeout 0 -run '^TestHost(Jobs|Hangs)$$'
@@ -72,7 +83,7 @@ rank-jobs: workspace simtorch ## record SEEDS (200) jobs of several ranks with k
 	GPUREC_SEEDS=$(or $(SEEDS),200) GPUREC_MUST_RUN=1 $(GO) test ./cmd/gpurec -count=1 -v -timeout 0 -run '^TestRankJobs$$'
 
 rank-scale: workspace ## measure hang on RECORDINGS (64) of 100 MB and 1,024 small ones; DIR (build) needs 10 GB
-	GPUREC_RANK_SCALE=$(or $(RECORDINGS),64) GPUREC_RANK_SCALE_DIR=$(or $(DIR),$(CURDIR)/$(BUILD)) $(GO) test ./cmd/gpurec/analyze -count=1 -v -timeout 0 -run '^TestRankScale$$'
+	GPUREC_TESTS=rank-scale GPUREC_RANK_SCALE=$(or $(RECORDINGS),64) GPUREC_RANK_SCALE_DIR=$(or $(DIR),$(CURDIR)/$(BUILD)) $(GO) test ./cmd/gpurec/analyze -count=1 -v -timeout 0 -run '^TestRankScale$$'
 
 test-gpu: build ## compare recordings with the known calls of programs on a real GPU
 	@bash scripts/test-gpu.sh
@@ -100,7 +111,7 @@ page: ## bundle the scripts of the HTML report and run their unit tests (needs n
 	@sh scripts/bundle_page.sh
 	node --test analyze/export/html/web/test/*.test.js
 
-check: workspace ## run the CI checks: format, vet, lint, generated files, all tests
+check: workspace ## run what CI runs: format, vet, generated files, texts, other systems, tests
 	@bash scripts/check.sh
 
 bench: workspace simtorch ## run the benchmarks; EVENTS=1e6,1e7 sets the sizes for reports (1e8 takes minutes)
