@@ -7,6 +7,11 @@ step() { echo "== $*"; }
 fail() { echo "check: $*" >&2; exit 1; }
 go=${GO:-go}
 
+# Compilers of C and C++ run while the checks of Go run.
+make -s simtorch &
+simtorch=$!
+trap 'kill "$simtorch" 2>/dev/null || true' EXIT
+
 step "format and vet"
 wrong=$(bash scripts/format.sh --check) || fail "wrong format or lines above 120 columns; run bash scripts/format.sh: $wrong"
 $go vet ./...
@@ -32,7 +37,8 @@ sh scripts/bundle_page.sh
 output=$(node --test analyze/export/html/web/test/*.test.js) || fail "$output"
 
 step "simcuda and simtorch"
-make -s simtorch
+wait "$simtorch" || fail "simcuda or simtorch does not build; run make simtorch"
+trap - EXIT
 
 step "viewers, debuggers and CPythons"
 bash scripts/viewers.sh

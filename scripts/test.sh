@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the tests of the classes in GPUREC_TESTS (unit,browser,gate), as go test -vet=off with further
-# arguments: packages and flags (./...). It prints the ten slowest tests, and how many ran, were skipped
+# arguments: packages and flags (all packages). It prints the ten slowest tests, and how many ran, were skipped
 # and were unstable. A test of timing whose case did not arise runs once more, alone: CONTRIBUTING.md.
 set -euo pipefail
 
@@ -11,7 +11,8 @@ results=$PWD/build/tests
 rm -rf "$results"
 mkdir -p "$results" build/tools/bin
 GOWORK=off GOBIN=$PWD/build/tools/bin $go install -modfile=scripts/tools.mod gotest.tools/gotestsum
-[ $# -gt 0 ] || set -- ./...
+# The slowest packages come first: go test runs packages in this order, one per core.
+[ $# -gt 0 ] || set -- ./record ./cmd/gpurec ./analyze/export/html ./...
 
 # run_tests NAME ARGUMENT…: runs go test, and writes its events to NAME.json. Wall-clock limits only end a hang.
 run_tests() {

@@ -35,23 +35,34 @@ build() {
 	mv "$output.new" "$output"
 }
 
+# build_allocator FOLDER FLAGS…: builds a variant of libc10_cuda.so in the background: each takes seconds.
+jobs=
+build_allocator() {
+	folder=$1
+	shift
+	build "$folder/libc10_cuda.so" "$allocator" "$@" $library -Wl,-z,defs -Wl,-soname,libc10_cuda.so -lc10 $cuda &
+	jobs="$jobs $!"
+}
+
 cuda="-L$out/../simcuda -l:libcuda.so.1"
 allocator="allocator.cpp segments.cpp events.cpp pools.cpp stats.cpp trace.cpp block.cpp driver.cpp ledger.cpp native.cpp"
+silent="-Drecord_trace=keep_history -DreportMemoryUsageToProfiler=reportToProfiler"
 build libc10.so c10.cpp $library -Wl,-soname,libc10.so
-build libc10_cuda.so "$allocator" $library -Wl,-z,defs -Wl,-soname,libc10_cuda.so -L"$out" -lc10 $cuda
+build silent/libc10.so c10.cpp $silent $library -Wl,-soname,libc10.so
+build_allocator . -L"$out"
 # Variants of the library. stripped has no .symtab. other has the parameters of record_trace in
 # PyTorch 2.3. renamed has record_trace under another name, so a recorder has only the calls of
 # reportMemoryUsageToProfiler. silent lacks both names. shifted has two more words in each block.
-build other/libc10_cuda.so "$allocator" -DSIMTORCH_OTHER $library -Wl,-z,defs -Wl,-soname,libc10_cuda.so -L"$out" -lc10 $cuda
-build shifted/libc10_cuda.so "$allocator" -DSIMTORCH_SHIFTED $library -Wl,-z,defs -Wl,-soname,libc10_cuda.so -L"$out" -lc10 $cuda
+build_allocator other -DSIMTORCH_OTHER -L"$out"
+build_allocator shifted -DSIMTORCH_SHIFTED -L"$out"
+build_allocator renamed -Drecord_trace=keep_history -L"$out"
+build_allocator silent $silent -L"$out/silent"
+for job in $jobs; do
+	wait "$job"
+done
 if [ ! "$out/stripped/libc10_cuda.so" -nt "$out/libc10_cuda.so" ]; then
 	strip --strip-all -o "$out/stripped/libc10_cuda.so" "$out/libc10_cuda.so"
 fi
-
-build renamed/libc10_cuda.so "$allocator" -Drecord_trace=keep_history $library -Wl,-z,defs -Wl,-soname,libc10_cuda.so -L"$out" -lc10 $cuda
-silent="-Drecord_trace=keep_history -DreportMemoryUsageToProfiler=reportToProfiler"
-build silent/libc10.so c10.cpp $silent $library -Wl,-soname,libc10.so
-build silent/libc10_cuda.so "$allocator" $silent $library -Wl,-z,defs -Wl,-soname,libc10_cuda.so -L"$out/silent" -lc10 $cuda
 
 program="-O1 -fno-omit-frame-pointer -rdynamic -L$out -Wl,--no-as-needed -lc10_cuda -lc10 $cuda"
 build tensors tensors.cpp $program
