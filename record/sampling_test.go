@@ -113,7 +113,7 @@ func withoutMissing(
 // and on: it has all launches of the recorded periods, once, no other launches, and all other
 // calls.
 func TestSampledLaunchesEqualTheLedger(t *testing.T) {
-	testclass.Root(t, testclass.Gate)
+	testclass.Root(t)
 	needMulti(t)
 	for _, stacks := range []string{probe.StacksFP, probe.StacksAuto} {
 		t.Run(stacks, func(t *testing.T) {

@@ -110,7 +110,7 @@ func TestMCPProcess(t *testing.T) {
 	}
 }
 
-// checkOpenFiles checks the descriptors of a server.
+// checkOpenFiles checks the descriptors that a server opened. It has inherited others from this process.
 func checkOpenFiles(t *testing.T, pid int, folder string) {
 	t.Helper()
 	fds := fmt.Sprintf("/proc/%d/fd", pid)
@@ -119,6 +119,9 @@ func checkOpenFiles(t *testing.T, pid int, folder string) {
 	for _, e := range entries {
 		target, err := os.Readlink(filepath.Join(fds, e.Name()))
 		must(t, err)
+		if own, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name())); err == nil && own == target {
+			continue
+		}
 		isFile := strings.HasPrefix(target, "/") && target != "/dev/null" &&
 			!strings.HasPrefix(target, "/sys/fs/cgroup/")
 		if strings.HasPrefix(target, "socket:") || isFile && target != folder && e.Name() != "2" {

@@ -218,7 +218,7 @@ func (j *simJob) check(c *clocks.Clocks) (widths []int64) {
 
 // Clocks of random jobs differ by up to 100 ms and drift. The true difference is always inside the bounds.
 func TestBoundsOfRandomJobs(t *testing.T) {
-	testclass.Unit(t)
+	testclass.Lab(t, "lab")
 	var widths []int64
 	for seed := range uint64(40) {
 		j := newSimJob(t, seed, 2+int(seed%4), 1+int(seed%3), seed%2 == 0)

@@ -100,7 +100,7 @@ func randomJob(seed uint64, hasGPU bool) *simulation {
 
 // TestVerdictsOfSimulatedJobs checks rank and cause of every verdict. No job may have a wrong verdict.
 func TestVerdictsOfSimulatedJobs(t *testing.T) {
-	testclass.Unit(t)
+	testclass.Lab(t, "lab")
 	kinds := []struct {
 		name   string
 		hasGPU bool

@@ -25,7 +25,7 @@ func verdictPrograms() int {
 	if os.Getenv("GPUREC_VERDICTS") == "1" {
 		return 240
 	}
-	return 100
+	return 30
 }
 
 // madeUpProgram is a random program of one minute with known leaks. It avoids cases that a

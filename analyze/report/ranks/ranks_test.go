@@ -83,7 +83,7 @@ func checkSimulatedJob(t *testing.T, seed uint64, e *expectation, hasGPU bool) {
 // TestSlowNetworks finds a network that gets slower, and one that is slow all the time, by the other communicators of the
 // job. No rank is accused.
 func TestSlowNetworks(t *testing.T) {
-	testclass.Unit(t)
+	testclass.Lab(t, "lab")
 	for _, c := range []struct {
 		name           string
 		tensor         int
