@@ -6,6 +6,7 @@ cd "$(dirname "$0")/.."
 step() { echo "== $*"; }
 fail() { echo "check: $*" >&2; exit 1; }
 go=${GO:-go}
+export GOFLAGS=${GOFLAGS:--trimpath} # clones in other folders share the build cache
 
 # Compilers of C and C++ run while the checks of Go run.
 make -s simtorch &

@@ -6,6 +6,7 @@ set -euo pipefail
 
 cd "$(dirname "$0")/.."
 export GPUREC_TESTS=${GPUREC_TESTS:-unit,browser,gate}
+export GPUREC_RUN=$$-$EPOCHSECONDS # tests of class root run again, see internal/testclass
 go=${GO:-go}
 results=$PWD/build/tests
 rm -rf "$results"
@@ -14,12 +15,13 @@ GOWORK=off GOBIN=$PWD/build/tools/bin $go install -modfile=scripts/tools.mod got
 # The slowest packages come first: go test runs packages in this order, one per core.
 [ $# -gt 0 ] || set -- ./record ./cmd/gpurec ./analyze/export/html ./...
 
-# run_tests NAME ARGUMENT…: runs go test, and writes its events to NAME.json. Wall-clock limits only end a hang.
+# run_tests NAME ARGUMENT…: runs go test, and writes its events to NAME.json. Three packages run at a time:
+# those with real probes often wait. The limit of time only ends a hang.
 run_tests() {
 	local name=$1
 	shift
 	build/tools/bin/gotestsum --format pkgname --hide-summary=skipped --jsonfile "$results/$name.json" -- \
-		-vet=off -timeout 60m "$@"
+		-p 3 -vet=off -timeout 60m "$@"
 }
 
 failed=

@@ -22,6 +22,7 @@ import (
 // and loads them in a browser. Tests in the folder analyze cover the contents of the page.
 func TestReportOfRealRecordings(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
+	t.Parallel()
 	sim, torch, tools := simcudaDir(), "../../build/simtorch", "../../build/tools/puppeteer"
 	browser := os.Getenv("CHROMIUM")
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {

@@ -24,6 +24,7 @@ import (
 // than five seconds before the kill.
 func TestKilledRecorderLosesAtMostFiveSeconds(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
+	t.Parallel()
 	requireSimcuda(t, "storm", privilege.AttachAuto)
 	dir := t.TempDir()
 	ledger := filepath.Join(dir, "ledger.tsv")

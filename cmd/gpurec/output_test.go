@@ -135,6 +135,7 @@ func outputRecordings(t *testing.T, dir string) (finished, unfinished string) {
 // print one error that names the path. It must not create, change or remove any file.
 func TestUnsafeOutputs(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
+	t.Parallel()
 	needOutputs(t)
 	dir := t.TempDir()
 	finished, unfinished := outputRecordings(t, dir)

@@ -91,6 +91,7 @@ func recordedSums(t *testing.T, path string) map[string]int64 {
 // TestShipEqualsTheRecording compares the numbers of a scrape with the rows of the ring, and then with no agent.
 func TestShipEqualsTheRecording(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
+	t.Parallel()
 	a := newTestAgent(t)
 	ring := a.start().Output
 	url := startShip(t, a.socket())

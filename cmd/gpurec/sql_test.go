@@ -111,6 +111,7 @@ func TestSQLPaths(t *testing.T) {
 // TestSQLHasNoAccess checks that statements reach no files but the recordings, and no configuration.
 func TestSQLHasNoAccess(t *testing.T) {
 	testclass.Browser(t)
+	t.Parallel()
 	dir := t.TempDir()
 	sqlRecording(t, filepath.Join(dir, "run.parquet"), 3)
 	sqlRecording(t, filepath.Join(dir, "other.parquet"), 3)
