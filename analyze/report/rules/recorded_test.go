@@ -33,7 +33,7 @@ func TestEveryRuleDeclaresItsClasses(t *testing.T) {
 	for _, r := range rules.AllRules() {
 		_, needs := rules.NeededEventClasses[r.ID]
 		if needs == slices.Contains(free, r.ID) {
-			t.Errorf("%s must be in NeededClasses, or in the list of this test", r.ID)
+			t.Errorf("%s must be in NeededEventClasses, or in the list of this test", r.ID)
 		}
 	}
 }

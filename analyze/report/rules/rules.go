@@ -110,7 +110,7 @@ func AllRules() []*Rule {
 // RuleInfo describes a rule: its ID, and the condition under which it fires.
 type RuleInfo struct{ Name, About string }
 
-// ListRules returns a description of each rule, in the order of All.
+// ListRules returns a description of each rule, in the order of AllRules.
 func ListRules() (list []RuleInfo) {
 	for _, r := range AllRules() {
 		list = append(list, RuleInfo{r.ID, r.About})
