@@ -3,13 +3,19 @@
 package main
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gpurec/gpurec/analyze/report/rules"
 )
 
-// The tests in this file compare statements of documents with each other.
+// The tests in this file compare statements of documents with each other and with the code:
+// measured numbers, decisions, rules, and commands of make.
 
 // measuredNumber matches a number or a range with a unit, a share such as "40 of 40", and a number
 // of four or more digits.
@@ -68,5 +74,87 @@ func TestNumbersOfReadme(t *testing.T) {
 	}
 	if len(readme) < 20 {
 		t.Errorf("the README has only the numbers %v", readme)
+	}
+}
+
+// TestDecisions checks that docs/adr/README.md and ARCHITECTURE.md list the records of docs/adr in
+// order, with their titles. ARCHITECTURE.md leaves out superseded decisions.
+func TestDecisions(t *testing.T) {
+	paths, err := filepath.Glob(filepath.Join(docsRoot, "docs/adr/[0-9]*.md"))
+	must(t, err)
+	var numbered, current []string
+	for i, path := range paths {
+		data, err := os.ReadFile(path)
+		must(t, err)
+		name, lines := filepath.Base(path), strings.Split(string(data), "\n")
+		title, ok := strings.CutPrefix(lines[0], fmt.Sprintf("# %d. ", i+1))
+		if !ok || !strings.HasPrefix(name, fmt.Sprintf("%04d-", i+1)) {
+			t.Errorf("%s begins with %q, and is record %d", name, lines[0], i+1)
+		}
+		numbered = append(numbered, fmt.Sprintf("| [%d](%s) | %s |", i+1, name, title))
+		if !strings.Contains(lines[2], "superseded by") {
+			current = append(current, fmt.Sprintf("- [%s](docs/adr/%s)", title, name))
+		}
+	}
+	list := regexp.MustCompile(`\| \[[0-9]+\]\([^)]*\) \| [^|]* \|`)
+	compareLists(t, "docs/adr/README.md", list.FindAllString(readDocument(t, "docs/adr/README.md").prose, -1), numbered)
+	list = regexp.MustCompile(`- \[[^\]]*\]\(docs/adr/[0-9][^)]*\)`)
+	text := strings.Join(strings.Fields(readDocument(t, "ARCHITECTURE.md").prose), " ")
+	compareLists(t, "ARCHITECTURE.md", list.FindAllString(text, -1), current)
+}
+
+// compareLists reports the lines that a document lacks, has too many or has in another order.
+func compareLists(t *testing.T, document string, got, want []string) {
+	t.Helper()
+	for _, line := range want {
+		if !slices.Contains(got, line) {
+			t.Errorf("%s lacks %s", document, line)
+		}
+	}
+	for _, line := range got {
+		if !slices.Contains(want, line) {
+			t.Errorf("%s has %s", document, line)
+		}
+	}
+	if !t.Failed() && !slices.Equal(got, want) {
+		t.Errorf("%s has another order: %q", document, got)
+	}
+}
+
+// TestRulesAreDocumented compares docs/reports/rules.md with the rules, and its number of rules.
+func TestRulesAreDocumented(t *testing.T) {
+	d := readDocument(t, "docs/reports/rules.md")
+	var got, want []string
+	for _, row := range tableRows(d.prose[strings.Index(d.prose, "## The rules"):])[1:] {
+		got = append(got, strings.Trim(row[0], "`"))
+	}
+	for _, r := range rules.AllRules() {
+		want = append(want, r.ID)
+	}
+	compareLists(t, d.path, got, want)
+	if number := fmt.Sprintf("%d rules", len(want)); !strings.Contains(d.prose, number) {
+		t.Errorf("%s does not say that there are %s", d.path, number)
+	}
+}
+
+// TestMakeTargetsExist checks that the Makefile has the targets that documents name.
+func TestMakeTargetsExist(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(docsRoot, "Makefile"))
+	must(t, err)
+	command := regexp.MustCompile("(?m)(?:`|^ *)(?:sudo )?make ([a-z][a-z0-9-]*)")
+	named := 0
+	for _, d := range documents(t) {
+		if !d.hasCommands() {
+			continue
+		}
+		for _, m := range command.FindAllStringSubmatch(strings.Join(d.lines, "\n"), -1) {
+			named++
+			if !strings.Contains(string(makefile), "\n"+m[1]+":") {
+				t.Errorf("%s: the Makefile has no target %s", d.path, m[1])
+			}
+		}
+	}
+	if named < 40 {
+		t.Errorf("only %d commands of make were found", named)
 	}
 }
