@@ -37,6 +37,9 @@ sh scripts/bundle_page.sh
 [ "$before" = "$(sha256sum <analyze/export/html/web/bundle.js)" ] || fail "analyze/export/html/web/bundle.js does not match its modules; run make page and commit it"
 output=$(node --test analyze/export/html/web/test/*.test.js) || fail "$output"
 
+step "the workflow"
+GOWORK=off $go tool -modfile=scripts/tools.mod actionlint .github/workflows/*.yml
+
 step "simcuda and simtorch"
 wait "$simtorch" || fail "simcuda or simtorch does not build; run make simtorch"
 trap - EXIT
