@@ -16,7 +16,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpurec/gpurec/record/simtest"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // The tests in this file apply the worked examples of CONTRIBUTING.md. The paragraph above a block
@@ -157,6 +157,7 @@ func changeLines(content string, diff []string) (string, error) {
 
 // TestContributing compiles the worked examples of CONTRIBUTING.md, as an overlay of the tree.
 func TestContributing(t *testing.T) {
+	testclass.Unit(t)
 	root, err := filepath.Abs(docsRoot)
 	must(t, err)
 	for _, e := range workedExamples(t) {
@@ -190,12 +191,18 @@ func TestContributing(t *testing.T) {
 
 // TestContributingRuns runs the commands of the worked examples in a copy of the tree.
 func TestContributingRuns(t *testing.T) {
-	simtest.Lab(t)
+	testclass.Lab(t, "lab")
 	dir := t.TempDir()
 	t.Setenv("GOWORK", filepath.Join(dir, "build", "go.work"))
 	t.Setenv("GOFLAGS", "-trimpath") // so that the next copy in another folder finds its packages in the build cache
 	t.Setenv("GPUREC_MUST_RUN", "1")
-	runIn(t, docsRoot, "sh", "-c", "git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "+dir)
+	runIn(
+		t,
+		docsRoot,
+		"sh",
+		"-c",
+		"git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "+dir,
+	)
 	runIn(t, dir, "make", "workspace")
 	for _, e := range workedExamples(t) {
 		t.Run(e.title, func(t *testing.T) {

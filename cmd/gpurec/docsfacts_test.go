@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/report/rules"
+	"github.com/gpurec/gpurec/internal/testclass"
 )
 
 // The tests in this file compare statements of documents with each other and with the code:
@@ -23,7 +24,8 @@ var measuredNumber = func() *regexp.Regexp {
 	const number = `\b[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?`
 	const numbers, unit = number + `(?:–` + number + `)?`, ` ?(?:%|(?:[mµn]?s|min|h|[KMG]i?B)\b)`
 	return regexp.MustCompile(
-		numbers + ` of ` + numbers + `(?:` + unit + `)?|` + numbers + unit + `|\b[0-9]{1,3}(?:,[0-9]{3})+(?:–` + number + `)?`)
+		numbers + ` of ` + numbers + `(?:` + unit + `)?|` + numbers + unit + `|\b[0-9]{1,3}(?:,[0-9]{3})+(?:–` + number + `)?`,
+	)
 }()
 
 var codeOrImage = regexp.MustCompile("`[^`]*`|!\\[[^\\]]*\\]")
@@ -46,8 +48,12 @@ func tableRows(text string) (rows [][]string) {
 // TestNumbersOfReadme compares the measured numbers of README.md with docs/benchmarks.md. The last
 // table there lists each number of the README, and the row that has it.
 func TestNumbersOfReadme(t *testing.T) {
+	testclass.Unit(t)
 	readme := measuredNumbers(readDocument(t, "README.md").prose)
-	benchmarks, quotes, ok := strings.Cut(readDocument(t, "docs/benchmarks.md").prose, "## Numbers that the README quotes")
+	benchmarks, quotes, ok := strings.Cut(
+		readDocument(t, "docs/benchmarks.md").prose,
+		"## Numbers that the README quotes",
+	)
 	if !ok {
 		t.Fatal("docs/benchmarks.md does not list the numbers of the README")
 	}
@@ -80,6 +86,7 @@ func TestNumbersOfReadme(t *testing.T) {
 // TestDecisions checks that docs/adr/README.md and ARCHITECTURE.md list the records of docs/adr in
 // order, with their titles. ARCHITECTURE.md leaves out superseded decisions.
 func TestDecisions(t *testing.T) {
+	testclass.Unit(t)
 	paths, err := filepath.Glob(filepath.Join(docsRoot, "docs/adr/[0-9]*.md"))
 	must(t, err)
 	var numbered, current []string
@@ -123,6 +130,7 @@ func compareLists(t *testing.T, document string, got, want []string) {
 
 // TestRulesAreDocumented compares docs/reports/rules.md with the rules, and its number of rules.
 func TestRulesAreDocumented(t *testing.T) {
+	testclass.Unit(t)
 	d := readDocument(t, "docs/reports/rules.md")
 	var got, want []string
 	for _, row := range tableRows(d.prose[strings.Index(d.prose, "## The rules"):])[1:] {
@@ -139,6 +147,7 @@ func TestRulesAreDocumented(t *testing.T) {
 
 // TestMakeTargetsExist checks that the Makefile has the targets that documents name.
 func TestMakeTargetsExist(t *testing.T) {
+	testclass.Unit(t)
 	makefile, err := os.ReadFile(filepath.Join(docsRoot, "Makefile"))
 	must(t, err)
 	command := regexp.MustCompile("(?m)(?:`|^ *)(?:sudo )?make ([a-z][a-z0-9-]*)")

@@ -13,7 +13,7 @@ import (
 
 // TestGateHasEveryCommand checks that the list of package testclass names a test of .ci/run for each command.
 func TestGateHasEveryCommand(t *testing.T) {
-	testclass.Root(t)
+	testclass.Unit(t)
 	text, err := os.ReadFile("../../internal/testclass/testdata/gate.txt")
 	must(t, err)
 	var named, commands []string
