@@ -95,6 +95,7 @@ var mayImport = map[string][]string{
 		"github.com/cilium/ebpf",
 		"golang.org/x/sys",
 		"kernel.org/pub/linux/libs/security/libcap/cap",
+		"kernel.org/pub/linux/libs/security/libcap/psx",
 	},
 	"record/rows":     {"format"},
 	"record/trigger":  {"format", "record/liveset", "golang.org/x/time"},

@@ -3,18 +3,27 @@
 package privilege
 
 import (
-	"os"
-	"strconv"
+	"errors"
+	"fmt"
+	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
+	"kernel.org/pub/linux/libs/security/libcap/psx"
 )
 
 // broadcastProcessors is the number of processors on which threads change their capabilities.
 const broadcastProcessors = 4
 
-// onProcessors runs do while all threads of this process share n processors, and restores their
-// affinities. Threads of a broadcast system call wait for each other in a loop. With 57 threads
-// on 32 processors this took a CPU second for each call; with 4 processors it took 40 ms.
+// onProcessors runs do while all threads of this process share n processors. Then it gives all threads the
+// affinity that the current one had before. Threads of a broadcast system call wait for each other in a
+// loop. With 57 threads on 32 processors this took a CPU second for each call; with 4 processors it took
+// 40 ms.
+//
+// Broadcasts also change the affinity. A thread inherits that of its creator when clone begins, but
+// /proc/self/task lists it only when clone ends. So no list of threads shows that the last limited thread
+// is found. A broadcast stops each thread outside of clone until all threads have made the system call, and
+// later threads inherit the result. It stays cheap: a thread that may use more processors moves later.
 func onProcessors(n int, do func() error) error {
 	var all unix.CPUSet
 	if unix.SchedGetaffinity(0, &all) != nil || all.Count() <= n {
@@ -26,35 +35,19 @@ func onProcessors(n int, do func() error) error {
 			few.Set(cpu)
 		}
 	}
-	before := make(map[int]unix.CPUSet)
-	for _, tid := range listOwnThreads() {
-		var set unix.CPUSet
-		if unix.SchedGetaffinity(tid, &set) == nil && unix.SchedSetaffinity(tid, &few) == nil {
-			before[tid] = set
-		}
+	syscall.ForkLock.RLock() // a child would keep the few processors
+	defer syscall.ForkLock.RUnlock()
+	if setAffinity(&few) != nil {
+		return do()
 	}
-	err := do()
-	for _, tid := range listOwnThreads() {
-		set, ok := before[tid]
-		if !ok {
-			set = all // a new thread
-		}
-		_ = unix.SchedSetaffinity(tid, &set) // the thread may have ended
-	}
-	return err
+	return errors.Join(do(), setAffinity(&all))
 }
 
-// listOwnThreads returns the threads of this process.
-func listOwnThreads() []int {
-	entries, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		return nil
+// setAffinity sets the affinity of all threads of this process.
+func setAffinity(set *unix.CPUSet) error {
+	_, _, errno := psx.Syscall3(unix.SYS_SCHED_SETAFFINITY, 0, unsafe.Sizeof(*set), uintptr(unsafe.Pointer(set)))
+	if errno != 0 {
+		return fmt.Errorf("set the processors of all threads: %w", errno)
 	}
-	tids := make([]int, 0, len(entries))
-	for _, e := range entries {
-		if tid, err := strconv.Atoi(e.Name()); err == nil {
-			tids = append(tids, tid)
-		}
-	}
-	return tids
+	return nil
 }
