@@ -356,11 +356,10 @@ func TestSpin(t *testing.T) {
 	}
 }
 
-// TestPreempted pins two threads that spin to one processor: each waits half of the time in the run queue.
-func TestPreempted(t *testing.T) {
-	testclass.Root(t)
+// TestRunQueue pins two threads that spin to one processor: each waits half of the time in the run queue.
+func TestRunQueue(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
 	got, p := recordProgram(t, ModeAuto, 2, "pinned", "1")
-	byOther := 0 // other processes preempt the threads, too
 	for i, tid := range p.tids {
 		m := got.lastMetrics(tid)
 		wall := float64(p.ran[0]+p.ran[1]) / 2
@@ -368,23 +367,42 @@ func TestPreempted(t *testing.T) {
 			t.Errorf("thread %d: runnable %.0f ns, ran %d", tid, m[format.HostRunnable], p.ran[i])
 		}
 		for _, row := range got.ofKind(format.KindWait, tid) {
-			if row.Name != format.StateRunnable {
-				continue
-			}
-			if row.Value != float64(row.DurNs) {
+			if row.Name == format.StateRunnable && row.Value != float64(row.DurNs) {
 				t.Errorf("a runnable thread waits %d ns, but %.0f in run queues", row.DurNs, row.Value)
-			}
-			var fact format.WaitFact
-			if err := json.Unmarshal([]byte(row.Message), &fact); err != nil {
-				t.Fatal(err)
-			}
-			if int(fact.OwnerTid) == p.tids[1-i] {
-				byOther++
 			}
 		}
 	}
-	if byOther == 0 {
-		t.Error("no thread was preempted by the other one")
+}
+
+// TestPreempted has a thread that wakes another one, which has a higher priority and spins on the same
+// processor. So each time, the first thread waits in the run queue while the other one runs.
+func TestPreempted(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
+	got, p := recordProgram(t, ModeAuto, 2, "preempted", "10")
+	if len(p.waits) != 10 {
+		t.Fatalf("the other thread ran %d times", len(p.waits))
+	}
+	waits, sum := got.ofKind(format.KindWait, p.tids[0]), int64(0)
+	for _, ran := range p.waits {
+		sum += ran[1] - ran[0]
+		i := slices.IndexFunc(waits, func(row format.Row) bool {
+			return row.StartNs <= ran[0] && row.StartNs+row.DurNs >= ran[1]
+		})
+		if i < 0 {
+			t.Errorf("no wait from %d to %d", ran[0], ran[1])
+			continue
+		}
+		var fact format.WaitFact
+		if err := json.Unmarshal([]byte(waits[i].Message), &fact); err != nil {
+			t.Fatal(err)
+		}
+		if waits[i].Name != format.StateRunnable || waits[i].Value != float64(waits[i].DurNs) ||
+			int(fact.OwnerTid) != p.tids[1] {
+			t.Errorf("wait %+v, want a wait for thread %d", waits[i], p.tids[1])
+		}
+	}
+	if m := got.lastMetrics(p.tids[0]); m[format.HostRunnable] < float64(sum) {
+		t.Errorf("runnable %.0f ns, but the other thread ran %d", m[format.HostRunnable], sum)
 	}
 }
 

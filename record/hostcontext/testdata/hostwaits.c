@@ -1,7 +1,8 @@
 /*
  * Threads with known waits. "hostwaits MODE [N]" prints "thread TID" for each worker, waits for a line
  * of input, and lets the workers run. Each worker writes "wait FROM TO" for each of its waits, and
- * "ran NS" with its CPU time, CLOCK_MONOTONIC in ns. After another line of input, the program ends.
+ * "ran NS" with its CPU time, CLOCK_MONOTONIC in ns. In mode "preempted", the first worker waits while
+ * the second one runs: the second one writes these times. After another line of input, the program ends.
  */
 #define _GNU_SOURCE
 #include <linux/futex.h>
@@ -17,7 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-static sem_t begin, done;
+static sem_t begin, done, ready, woken;
+static const char *mode;
 static int count, word, ends[2];
 static struct { long long from, to; } *logged;
 static volatile unsigned long work;
@@ -64,16 +66,66 @@ __attribute__((noinline)) static void run_spinning(long long ns)
 			work += i;
 }
 
+static void print_log(int n)
+{
+	for (int i = 0; i < n; i++)
+		printf("wait %lld %lld\n", logged[i].from, logged[i].to);
+}
+
+static void fail(const char *what)
+{
+	perror(what);
+	exit(1);
+}
+
 static void pin(void)
 {
 	cpu_set_t cpus;
 
 	CPU_ZERO(&cpus);
 	CPU_SET(0, &cpus);
-	sched_setaffinity(0, sizeof(cpus), &cpus);
+	if (sched_setaffinity(0, sizeof(cpus), &cpus))
+		fail("sched_setaffinity");
 }
 
-static void run_mode(const char *mode)
+/*
+ * run_preempted wakes the thread of run_preempting. Both are pinned to one processor, so this thread
+ * continues only when that one waits again.
+ */
+static void run_preempted(void)
+{
+	sem_wait(&ready);
+	for (int i = 0; i < count; i++)
+		sem_post(&woken);
+}
+
+/* run_preempting spins each time that it is woken. No thread of a lower priority runs meanwhile. */
+static void run_preempting(void)
+{
+	struct sched_param highest = {.sched_priority = sched_get_priority_max(SCHED_FIFO)};
+
+	if (sched_setscheduler(0, SCHED_FIFO, &highest))
+		fail("sched_setscheduler");
+	sem_post(&ready);
+	for (int i = 0; i < count; i++) {
+		sem_wait(&woken);
+		logged[i].from = now(CLOCK_MONOTONIC);
+		run_spinning(30000000);
+		logged[i].to = now(CLOCK_MONOTONIC);
+	}
+	print_log(count);
+}
+
+static void run_pair(long number)
+{
+	pin();
+	if (number == 0)
+		run_preempted();
+	else
+		run_preempting();
+}
+
+static void run_mode(void)
 {
 	long ns = !strcmp(mode, "short") ? 100000 : !strcmp(mode, "many") ? 2000000 : 30000000;
 	int loops = !strcmp(mode, "spin") || !strcmp(mode, "pinned") ? 0 : count;
@@ -92,19 +144,22 @@ static void run_mode(const char *mode)
 			wait_sleeping(ns);
 		logged[i].to = now(CLOCK_MONOTONIC);
 	}
-	for (int i = 0; i < loops; i++)
-		printf("wait %lld %lld\n", logged[i].from, logged[i].to);
+	print_log(loops);
 }
 
-static void *worker(void *mode)
+static void *worker(void *number)
 {
 	long long before;
 
 	printf("thread %d\n", gettid());
 	fflush(stdout);
+	sem_post(&done);
 	sem_wait(&begin);
 	before = now(CLOCK_THREAD_CPUTIME_ID);
-	run_mode(mode);
+	if (!strcmp(mode, "preempted"))
+		run_pair((long)number);
+	else
+		run_mode();
 	printf("ran %lld\n", now(CLOCK_THREAD_CPUTIME_ID) - before);
 	sem_post(&done);
 	return 0;
@@ -135,29 +190,35 @@ static void next_line(void)
 
 int main(int argc, char **argv)
 {
-	int threads = argc > 1 && !strcmp(argv[1], "pinned") ? 2 : 1;
+	long threads;
 	pthread_t t;
 
 	if (argc < 3 || pipe(ends))
 		return 1;
+	mode = argv[1];
 	count = atoi(argv[2]);
+	threads = !strcmp(mode, "pinned") || !strcmp(mode, "preempted") ? 2 : 1;
 	logged = calloc(count, sizeof(*logged));
-	if (!strcmp(argv[1], "child"))
+	if (!strcmp(mode, "child"))
 		start_child();
 	sem_init(&begin, 0, 0);
 	sem_init(&done, 0, 0);
-	for (int i = 0; i < threads; i++)
-		pthread_create(&t, 0, worker, argv[1]);
+	sem_init(&ready, 0, 0);
+	sem_init(&woken, 0, 0);
+	for (long i = 0; i < threads; i++) {
+		pthread_create(&t, 0, worker, (void *)i);
+		sem_wait(&done); /* the threads are listed in their order */
+	}
 	next_line();
 	for (int i = 0; i < threads; i++)
 		sem_post(&begin);
 	for (int i = 0; i < count; i++) {
-		if (!strcmp(argv[1], "futex")) {
+		if (!strcmp(mode, "futex")) {
 			pause_ns(30000000);
 			word = 1;
 			while (word && syscall(SYS_futex, &word, FUTEX_WAKE, 1, 0, 0, 0) == 0)
 				pause_ns(100000);
-		} else if (!strcmp(argv[1], "pipe")) {
+		} else if (!strcmp(mode, "pipe")) {
 			pause_ns(30000000);
 			if (write(ends[1], "x", 1) != 1)
 				return 1;
