@@ -15,7 +15,8 @@ dir=$PWD/build/kernels/arm64
 libraries=/usr/aarch64-linux-gnu/lib
 versions=("$@")
 [ ${#versions[@]} -gt 0 ] || versions=(6.1 6.12)
-tests=${TESTS:-'PerfUprobes|CommandIsRecorded|CommandStatus|StartSays|UnwinderProves|XidsInThe|XidProgram|XidsAreFollowed|EveryFunction'}
+tests=${TESTS:-'PerfUprobes|CommandIsRecorded|CommandExitStatus|StartReturns|SelfTestDetects|XidsInThe|XidProgram|XidsAreFollowed|EveryFunction'}
+bash scripts/check-patterns.sh "$tests" record
 die() { echo "kernels-arm64.sh: $*" >&2; exit 1; }
 command -v qemu-system-aarch64 aarch64-linux-gnu-gcc busybox >/dev/null && [ -e $libraries/libc.so.6 ] ||
 	die "needs apt-get install qemu-system-arm busybox-static gcc-aarch64-linux-gnu libc6-dev-arm64-cross"

@@ -35,9 +35,11 @@ if [ -z "${ACCEL:-}" ]; then
 fi
 # In emulation a probe hit takes 0.1 ms and attaching 30 s. These tests cover every mechanism but no
 # high call rates.
-emulated='Xids|PerfUprobes|CommandIsRecorded|CommandStatus|StartSays|KilledTarget|WaitsFor|ChildrenAreRecorded|ProcessInItsOwn|UnwinderProves|StacksOfANew|StacksOfNative|StacksOfPython/system|NumbersAreUsed|StateOfDead|FaultProgramBecomes|XidProgram|OldKernels|NativePaths|Nested|EveryFunction'
+emulated='Xids|PerfUprobes|CommandIsRecorded|CommandExitStatus|StartReturns|KilledTarget|WaitForLibrary|ChildrenAreRecorded|ProcessInItsOwn|SelfTestDetects|StacksOfANew|StacksOfNative|StacksOfPython/system|ReusedPid|StateOfExited|FaultProgramCallsExec|XidProgram|OldKernels|NativePaths|Nested|EveryFunction'
 SKIP=${SKIP:-}
 if [ $ACCEL = kvm ]; then TESTS=${TESTS:-.}; else TESTS=${TESTS:-$emulated}; fi
+bash scripts/check-patterns.sh "$emulated" record
+bash scripts/check-patterns.sh "$TESTS" record
 
 # fetch VERSION: downloads and unpacks the newest kernel package of that version into
 # $dir/VERSION/kernel.
