@@ -124,7 +124,7 @@ func isCountedByAllocator(action string) bool {
 // TestMissingCallsAreNoted records a program that is not held and loads libcuda from an unexpected
 // place. The recording says from when it is complete, and that earlier calls are unknown.
 func TestMissingCallsAreNoted(t *testing.T) {
-	testclass.Root(t, testclass.Gate)
+	testclass.Root(t)
 	needKernel(t)
 	dir := copySimcuda(t)
 	ledger := filepath.Join(dir, "ledger.tsv")
