@@ -103,7 +103,7 @@ func (t *thread) stop() *unix.CPUSet {
 	return &t.set
 }
 
-// startCreators starts n goroutines, each of which has up to 8 threads at a time.
+// startCreators starts n goroutines. Each has up to 8 threads at a time.
 func startCreators(n int) *creators {
 	c := &creators{ending: make(chan struct{})}
 	for range n {
