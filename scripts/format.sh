@@ -18,7 +18,9 @@ if [ "${1:-}" != --check ]; then
 	done
 	exit 1
 fi
-wrong=$("${golines[@]}" -l "${files[@]}")
+wrong=$("$tools/gofumpt" -l "${files[@]}")
+mapfile -t wide < <(awk '{ gsub(/\t/, "    ") } length > 120 { print FILENAME; nextfile }' "${files[@]}")
+[ ${#wide[@]} = 0 ] || wrong+=$("${golines[@]}" -l "${wide[@]}")
 long=$(awk '{ line = $0; gsub(/\t/, "    ", line) }
 	length(line) > 120 && line !~ /`|^\/\/go:|^\/\/ / && FILENAME !~ /_test\.go$|analyzetest/ { print FILENAME ":" FNR }' "${files[@]}")
 [ -z "$wrong$long" ] || { printf '%s\n' $wrong $long; exit 1; }
