@@ -160,7 +160,7 @@ func steadyDecoyUntilRelated(seed uint64, most int) (windows int, apart float64)
 func TestEvidence(t *testing.T) {
 	testclass.Unit(t)
 	const indistinct = 0.1
-	const processes, most = 200, 6000
+	const processes, most = 100, 6000
 	slow, total := 0, 0
 	for seed := range uint64(processes) {
 		n := windowsUntilRelated(seed, true, true, most)

@@ -51,7 +51,7 @@ func (v *variant) record(t *testing.T, p *program) *report.Report {
 }
 
 // seeds is the number of random variants of each program.
-var seeds = gpuprogram.Seeds(3)
+var seeds = gpuprogram.Seeds(2)
 
 // TestStepsFoundAreStepsDone counts the steps of programs whose steps are known.
 func TestStepsFoundAreStepsDone(t *testing.T) {
