@@ -73,9 +73,9 @@ void write_kernel(const CUpti_ActivityKernel9 *k)
 	if (!k->graphId) {
 		int name = number_of(k->name);
 
-		fprintf(out, "k %llu %llu %u %u %d %d %d %d 0\n", (number)k->start, (number)k->end, k->correlationId,
+		fprintf(out, "k %llu %llu %u %u %d %d %d %d 0 %u\n", (number)k->start, (number)k->end, k->correlationId,
 			stream_of(k->contextId, k->streamId),
-			name, k->gridX, k->gridY, k->gridZ);
+			name, k->gridX, k->gridY, k->gridZ, k->channelID);
 		return;
 	}
 	graph_launch &g = graphs[k->correlationId];
@@ -97,17 +97,17 @@ void write_record(CUpti_Activity *record)
 	case CUPTI_ACTIVITY_KIND_MEMCPY: {
 		auto c = (CUpti_ActivityMemcpy5 *)record;
 
-		fprintf(out, "c %llu %llu %u %u %d %u\n", (number)c->start, (number)c->end, c->correlationId,
+		fprintf(out, "c %llu %llu %u %u %d %u %u %llu\n", (number)c->start, (number)c->end, c->correlationId,
 			stream_of(c->contextId, c->streamId),
-			c->copyKind, c->graphId);
+			c->copyKind, c->graphId, c->channelID, (number)c->bytes);
 		break;
 	}
 	case CUPTI_ACTIVITY_KIND_MEMSET: {
 		auto s = (CUpti_ActivityMemset4 *)record;
 
-		fprintf(out, "s %llu %llu %u %u %u\n", (number)s->start, (number)s->end, s->correlationId,
+		fprintf(out, "s %llu %llu %u %u %u %u\n", (number)s->start, (number)s->end, s->correlationId,
 			stream_of(s->contextId, s->streamId),
-			s->graphId);
+			s->graphId, s->channelID);
 		break;
 	}
 	default:
