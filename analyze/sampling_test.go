@@ -188,6 +188,55 @@ func TestEstimatesFollowOtherCalls(t *testing.T) {
 	)
 }
 
+// A program makes few calls other than launches. All sampling gaps together show how much faster it
+// runs while its launches are not recorded.
+func TestEstimatesOfProgramsWithFewCalls(t *testing.T) {
+	const period, window = 2500 * analyzetest.Ms, 500 * analyzetest.Ms
+	tp := analyzetest.NewTestRecording(t)
+	for ns := int64(0); ns < 24*period; ns += 25 * analyzetest.Ms { // four times as fast in gaps
+		inWindow := ns%period < window
+		if inWindow && ns%(100*analyzetest.Ms) != 0 {
+			continue
+		}
+		tp.AddSync("cuStreamSynchronize", ns, analyzetest.Us, 7, 0)
+		for k := int64(1); inWindow && k <= 10; k++ {
+			tp.AddLaunch(ns+k*analyzetest.Ms, analyzetest.Us, "gemm", 7, 1)
+		}
+	}
+	for ns := int64(0); ns < 24*period; ns += period {
+		tp.AddSamplingGaps(analyzetest.SamplingGap{From: ns + window, To: ns + period})
+	}
+	r, err := kernels.Run(tp.Timeline(), query.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	analyzetest.CheckNumbers(t, r, map[string]float64{"launches": 24 * 50, "estimated_launches": 24 * (50 + 800)})
+}
+
+// Calls that a program makes only while it starts, and getters whose probes are removed, do not change
+// the estimate.
+func TestEstimatesIgnoreCallsOfTheStart(t *testing.T) {
+	tp := analyzetest.NewTestRecording(t)
+	for ns := int64(0); ns < 3*analyzetest.Second; ns += 20 * analyzetest.Ms {
+		for k := int64(1); k <= 4; k++ {
+			if ns < 100*analyzetest.Ms {
+				tp.AddAPICall("cuKernelGetFunction", ns+k*analyzetest.Ms, 0xf, 0)
+				tp.AddAPICall("cuLibraryGetKernel", ns+k*analyzetest.Ms, 0xf, 0)
+			}
+			if ns < 500*analyzetest.Ms || ns >= 2500*analyzetest.Ms {
+				tp.AddLaunch(ns+k*analyzetest.Ms, analyzetest.Us, "gemm", 7, 1)
+			}
+		}
+		tp.AddSync("cuStreamSynchronize", ns+10*analyzetest.Ms, analyzetest.Us, 7, 0)
+	}
+	tp.AddSamplingGaps(analyzetest.SamplingGap{From: 500 * analyzetest.Ms, To: 2500 * analyzetest.Ms})
+	r, err := kernels.Run(tp.Timeline(), query.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	analyzetest.CheckNumbers(t, r, map[string]float64{"launches": 200, "estimated_launches": 600})
+}
+
 // TestSwitchesOfADamagedFile checks that impossible sampling notes cause no panic and no impossible
 // numbers.
 func TestSwitchesOfADamagedFile(t *testing.T) {

@@ -21,12 +21,16 @@ var LaunchSamplingColumns = []Column{
 // with sampled kernel launches.
 var (
 	EstimatedLaunchesColumn = Column{"estimated_launches", "~LAUNCHES", UnitCount, "estimated number of launches, " +
-		"including those that --max-overhead skipped. The estimate assumes the same number of launches per other " +
-		"call as just before and after. With fewer than 30 other calls it assumes the same launches per second"}
+		"including those that --max-overhead skipped" + estimateMethod}
 	EstimatedCallsColumn = Column{"estimated_calls", "~CALLS", UnitCount, "estimated number of calls, including the " +
-		"launches that --max-overhead skipped. The estimate assumes the same number of launches per other call as " +
-		"just before and after. With fewer than 30 other calls it assumes the same launches per second"}
+		"launches that --max-overhead skipped" + estimateMethod}
 )
+
+// estimateMethod describes how launches are estimated.
+const estimateMethod = ". The estimate assumes the same number of launches per memory call, copy, wait, event, " +
+	"collective and graph launch as just before and after. With fewer than 30 of these calls there, it uses all such " +
+	"times together. With fewer than 10 in all of them, it assumes the same launches per second, which is too low if " +
+	"recording slows the program down"
 
 // EstimateFact returns an estimated number of calls as a total. thousandths is 1000 times the
 // estimate.

@@ -81,10 +81,10 @@ func TestKilledRecorderLosesAtMostFiveSeconds(t *testing.T) {
 		t.Logf("the last %v before the kill are lost", gap)
 	}
 	missing := 0
-	must(t, eachLedgerCall(ledger, func(tid, name string, endNs int64) {
+	must(t, eachLedgerCall(ledger, func(c *ledgerCall) {
 		// Up to the last recorded call, minus the time between a call and its record.
-		if endNs+rec.Meta.ClockOffsetNs < last-int64(50*time.Millisecond) {
-			names[tid+" "+name]--
+		if c.endNs+rec.Meta.ClockOffsetNs < last-int64(50*time.Millisecond) {
+			names[c.tid+" "+c.name]--
 		}
 	}))
 	for call, left := range names {
@@ -132,9 +132,15 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// eachLedgerCall yields the thread, name and end time of every call in a simcuda ledger. It skips
-// the program's set-up: calls before the first kernel launch.
-func eachLedgerCall(path string, yield func(tid, name string, endNs int64)) error {
+// ledgerCall is a call in a simcuda ledger. endNs is on CLOCK_MONOTONIC.
+type ledgerCall struct {
+	tid, name, result string
+	endNs             int64
+}
+
+// eachLedgerCall yields every call in a simcuda ledger, those of a thread in their order. It skips the
+// program's set-up: calls before the first kernel launch.
+func eachLedgerCall(path string, yield func(*ledgerCall)) error {
 	file, err := os.Open(path)
 	if err != nil {
 		return err
@@ -150,7 +156,7 @@ func eachLedgerCall(path string, yield func(tid, name string, endNs int64)) erro
 		begun = begun || strings.HasPrefix(f[4], "cuLaunch")
 		var endNs int64
 		if _, err := fmt.Sscan(f[1], &endNs); err == nil && begun {
-			yield(f[3], f[4], endNs)
+			yield(&ledgerCall{f[3], f[4], f[5], endNs})
 		}
 	}
 	return lines.Err()

@@ -158,10 +158,10 @@ func (r *perfRecorder) compareWithLedger(dir string, sinceNs int64) (recorded in
 	rec := r.recording()
 	calls := make(map[string]int) // "tid name" -> calls in the ledger minus calls in the recording
 	first := int64(math.MaxInt64)
-	must(r.t, eachLedgerCall(filepath.Join(dir, "ledger.tsv"), func(tid, name string, endNs int64) {
-		if endNs > sinceNs && slices.Contains(probedByPerf, name) {
-			calls[tid+" "+name]++
-			first = min(first, endNs)
+	must(r.t, eachLedgerCall(filepath.Join(dir, "ledger.tsv"), func(c *ledgerCall) {
+		if c.endNs > sinceNs && slices.Contains(probedByPerf, c.name) {
+			calls[c.tid+" "+c.name]++
+			first = min(first, c.endNs)
 		}
 	}))
 	must(r.t, rec.Rows(func(row *format.Row) error {

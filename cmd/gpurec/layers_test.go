@@ -294,7 +294,7 @@ var mayImport = map[string][]string{
 		"analyze/units",
 	},
 	"analyze/model/census":   {"analyze/units"},
-	"analyze/model/sampling": {"format", "analyze/query", "analyze/units"},
+	"analyze/model/sampling": {"format", "analyze/catalog", "analyze/query", "analyze/units"},
 	"analyze/model/stack":    {"format", "symbolize", "analyze/query", "analyze/units"},
 	"analyze/model/livemem":  {"format", "analyze/model/addrmap", "analyze/model/origin", "analyze/units"},
 	"analyze/model/caching":  {"format", "analyze/model/addrmap", "analyze/model/origin", "analyze/units"},

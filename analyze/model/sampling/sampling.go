@@ -7,7 +7,9 @@ import (
 	"math"
 	"slices"
 	"sort"
+	"strings"
 
+	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -128,30 +130,63 @@ type LaunchWeights struct {
 // as its estimate.
 type SamplingGap struct {
 	query.Window
-	Left, Right           query.Window
-	Others, NeighborCalls int64 // calls other than launches, in the gap and in Left and Right
+	Left, Right             query.Window
+	WorkCalls, NeighborWork int64 // calls that IsWork selects, in the gap and in Left and Right
 }
+
+// neighborNs returns the length of the neighboring times, ns.
+func (b *SamplingGap) neighborNs() int64 { return b.Left.DurNs() + b.Right.DurNs() }
 
 // MaxNeighborRatio bounds how much longer one neighboring time of a gap may be than the other.
 // Launches long before the gap, such as during data loading, say little about it.
 const MaxNeighborRatio = 2
 
-// minNeighborCalls is the number of other calls in the neighboring times that an estimate by calls
-// needs.
-const minNeighborCalls = 30
+// minNeighborWork is the number of work calls in the neighboring times of a gap that an estimate by
+// these calls needs. minWork is their number in the neighboring times of all gaps. It is smaller, because
+// without them an estimate is too low by as much as probes slow a program down: 38 % where it only launches.
+const minNeighborWork, minWork = 30, 10
+
+// IsWork reports whether a recorded call shows how much work a program did in a sampling gap: memory
+// calls, copies, waits, events, graph launches and collectives. Other calls are made in bursts when a
+// program loads modules or builds graphs, and probes of frequent getters are removed meanwhile.
+func IsWork(kind, function string) bool {
+	switch kind {
+	case format.KindLaunch:
+		return catalog.BaseFunctionName(function) == "cuGraphLaunch"
+	case format.KindAPI:
+		name := catalog.BaseFunctionName(function)
+		return strings.HasPrefix(name, "cuEventRecord") || name == "cuStreamWaitEvent"
+	}
+	return true
+}
 
 // extraLaunchWeight returns how many unrecorded launches of the gap each launch in the neighboring
-// times represents, in thousandths. It scales by the number of other calls, because a program with
-// less recording runs faster. With few other calls it scales by time.
-func (b *SamplingGap) extraLaunchWeight() int64 {
-	inside, outside := float64(b.DurNs()), float64(b.Left.DurNs()+b.Right.DurNs())
-	if b.NeighborCalls >= minNeighborCalls {
-		inside, outside = float64(b.Others), float64(b.NeighborCalls)
+// times represents, in thousandths. It scales by the number of work calls, because a program with
+// less recording runs faster. With few work calls it scales by time and speedup.
+func (b *SamplingGap) extraLaunchWeight(speedup float64) int64 {
+	inside, outside := speedup*float64(b.DurNs()), float64(b.neighborNs())
+	if b.NeighborWork >= minNeighborWork {
+		inside, outside = float64(b.WorkCalls), float64(b.NeighborWork)
 	}
 	if outside == 0 {
 		return 0
 	}
 	return units.RoundInt(min(maxLaunchWeight, LaunchWeightUnit*inside/outside))
+}
+
+// computeSpeedup returns how many times as fast as in their neighboring times a program does its work
+// in the gaps. It returns 1 if it makes too few work calls. A time between two gaps counts for both.
+func computeSpeedup(list []SamplingGap) float64 {
+	var inside, outside, insideNs, outsideNs float64
+	for i := range list {
+		b := &list[i]
+		inside, outside = inside+float64(b.WorkCalls), outside+float64(b.NeighborWork)
+		insideNs, outsideNs = insideNs+float64(b.DurNs()), outsideNs+float64(b.neighborNs())
+	}
+	if min(inside, outside) < minWork {
+		return 1
+	}
+	return inside / insideNs * outsideNs / outside
 }
 
 // NewLaunchWeights returns the weights of launches for the gaps in list. It returns nil, which
@@ -165,8 +200,9 @@ func NewLaunchWeights(list []SamplingGap) *LaunchWeights {
 		weight int64
 	}
 	edges := []edge{{math.MinInt64, LaunchWeightUnit}}
+	speedup := computeSpeedup(list)
 	for i := range list {
-		b, more := &list[i], list[i].extraLaunchWeight()
+		b, more := &list[i], list[i].extraLaunchWeight(speedup)
 		for _, side := range []query.Window{b.Left, b.Right} {
 			edges = append(edges, edge{side.FromNs, more}, edge{side.ToNs, -more})
 		}

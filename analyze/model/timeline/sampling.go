@@ -4,7 +4,6 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/sampling"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
@@ -63,9 +62,9 @@ func (t *Timeline) findSamplingGaps(w query.Window) (list []sampling.SamplingGap
 	return list
 }
 
-// countOtherCalls counts the calls other than kernel launches, and the allocator events, in each
-// gap and its neighboring times.
-func (t *Timeline) countOtherCalls(list []sampling.SamplingGap) {
+// countWorkCalls counts the work calls and the allocator events in each gap and its neighboring
+// times.
+func (t *Timeline) countWorkCalls(list []sampling.SamplingGap) {
 	var bounds []int64
 	for i := range list {
 		b := &list[i]
@@ -78,18 +77,10 @@ func (t *Timeline) countOtherCalls(list []sampling.SamplingGap) {
 	var kind, name format.Strings
 	for _, spans := range [][]Span{t.Memory, t.Calls, t.Allocations} {
 		for _, s := range spans {
-			start, kind, name = s.Group.Int64(
-				"start_ns",
-				start,
-			), s.Group.StringsInto(
-				"kind",
-				kind,
-			), s.Group.StringsInto(
-				"name",
-				name,
-			)
+			start = s.Group.Int64("start_ns", start)
+			kind, name = s.Group.StringsInto("kind", kind), s.Group.StringsInto("name", name)
 			for i, ns := range start {
-				if kind.At(i) != format.KindLaunch || catalog.BaseFunctionName(name.At(i)) == "cuGraphLaunch" {
+				if sampling.IsWork(kind.At(i), name.At(i)) {
 					counts[sort.Search(len(bounds), func(k int) bool { return bounds[k] > ns })]++
 				}
 			}
@@ -105,7 +96,7 @@ func (t *Timeline) countOtherCalls(list []sampling.SamplingGap) {
 	in := func(w query.Window) int64 { return before(w.ToNs) - before(w.FromNs) }
 	for i := range list {
 		b := &list[i]
-		b.Others, b.NeighborCalls = in(b.Window), in(b.Left)+in(b.Right)
+		b.WorkCalls, b.NeighborWork = in(b.Window), in(b.Left)+in(b.Right)
 	}
 }
 
@@ -126,7 +117,7 @@ func (t *Timeline) LaunchWeights(w query.Window) *sampling.LaunchWeights {
 func (t *Timeline) findCountedGaps(w query.Window) []sampling.SamplingGap {
 	list := t.findSamplingGaps(w)
 	if len(list) > 0 {
-		t.countOtherCalls(list)
+		t.countWorkCalls(list)
 	}
 	return list
 }
