@@ -4,7 +4,9 @@ package record
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/gpurec/gpurec/internal/testclass"
@@ -20,17 +22,37 @@ func TestContextsWithGPUTimes(t *testing.T) {
 	if share := run.check(); share < 0.02 {
 		t.Errorf("%.1f %% of works seen", 100*share)
 	}
-	rounds := make(map[int64]bool) // by the pages of slots
-	for _, c := range run.channels {
-		rounds[c.Ptr>>16] = true
+	begun, seen := run.roundsOfChannels(), make(map[int]bool)
+	for number, c := range run.channels {
+		if channel, ok := run.of[number]; ok {
+			seen[begun[channel]] = true
+		}
 		if c.DurNs < 0 || c.StartNs < run.result.Meta.StartNs || c.Device != -1 || c.Counter < 1 {
 			t.Errorf("channel %+v", c)
 		}
 	}
-	if len(rounds) < 3 {
-		t.Errorf("channels at %d places", len(rounds))
+	if len(seen) < 3 {
+		t.Errorf("channels of rounds %v, want three rounds", slices.Sorted(maps.Keys(seen)))
 	}
 	run.checkLives()
+}
+
+// roundsOfChannels returns the round in which each channel of the ledger began. A reset of the contexts ends
+// all channels, before those of the next round begin.
+func (r *gpuRun) roundsOfChannels() map[ledgerChannel]int {
+	rounds, round, isReset := make(map[ledgerChannel]int), 0, false
+	for _, e := range r.ledger.Channels {
+		switch e.Event {
+		case "end":
+			isReset = true
+		case "begin":
+			if isReset {
+				round, isReset = round+1, false
+			}
+			rounds[ledgerChannel{e.Pid, e.Channel}] = round
+		}
+	}
+	return rounds
 }
 
 // checkLives checks that each channel that the recording ends has ended, and counts those that

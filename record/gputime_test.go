@@ -23,10 +23,15 @@ type gpuRun struct {
 	rows     []format.Row // of kind progress
 	channels map[int32]format.Row
 	torn     map[int32]bool // channels with rows of torn pairs; set by check
+	// of are the channels of the ledger, by the number of the channel that shows them; set by check.
+	of map[int32]ledgerChannel
 	// stuckNs is the start of the call whose work never ends, CLOCK_MONOTONIC; 0: each work ends.
 	stuckNs  int64
 	warnings []string
 }
+
+// ledgerChannel identifies a channel of the ledger.
+type ledgerChannel struct{ pid, channel int32 }
 
 // workIdentity identifies a work by what a progress word shows.
 type workIdentity struct {
@@ -152,8 +157,8 @@ const longTornNs = 1000
 // check compares each row with the ledger, and returns the share of works that were seen.
 func (r *gpuRun) check() (share float64) {
 	r.t.Helper()
-	type ledgerChannel struct{ pid, channel int32 }
-	works, pairs, of := r.works(), r.tornPairs(), make(map[int32]ledgerChannel)
+	works, pairs := r.works(), r.tornPairs()
+	r.of = make(map[int32]ledgerChannel)
 	seen := make(map[*simtest.Work]bool)
 	r.torn = make(map[int32]bool)
 	wrong, torn, short, mixed, early, repeated := 0, 0, 0, 0, 0, 0
@@ -179,9 +184,9 @@ func (r *gpuRun) check() (share float64) {
 				r.ledgerNear(row, uint64(channel.Ptr)))
 			continue
 		}
-		if key := (ledgerChannel{w.Pid, w.Channel}); of[row.Channel] == (ledgerChannel{}) {
-			of[row.Channel] = key
-		} else if of[row.Channel] != key {
+		if key := (ledgerChannel{w.Pid, w.Channel}); r.of[row.Channel] == (ledgerChannel{}) {
+			r.of[row.Channel] = key
+		} else if r.of[row.Channel] != key {
 			mixed++
 		}
 		if seen[w] {

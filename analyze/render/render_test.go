@@ -161,6 +161,27 @@ func TestPlurals(t *testing.T) {
 			t.Errorf("singular of %s: %s, want %s", plural, got, singular)
 		}
 	}
+	for title, want := range map[string]string{
+		"processes seen late":         "1 process seen late",
+		"lost memory calls":           "1 lost memory call",
+		"graph launches":              "1 graph launch",
+		"uses after free":             "1 use after free",
+		"launches in graphs":          "1 launch in graphs",
+		"destroyed links to contexts": "1 destroyed link to contexts",
+		"of unknown codes":            "1 of unknown codes",
+		"unlike the others":           "1 unlike the others",
+		"series":                      "1 series",
+		"asynchronous":                "1 asynchronous",
+		"missed at the beginning":     "1 missed at the beginning",
+		"":                            "1 ",
+	} {
+		if got := units.CountWithTitle(1, title); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		if got := units.CountWithTitle(1234, title); got != "1,234 "+title {
+			t.Errorf("got %s", got)
+		}
+	}
 	for n, want := range map[int64]string{0: "0 processes", 1: "1 process", 2: "2 processes", 1234: "1,234 processes"} {
 		if got := units.CountWithNoun(n, "process"); got != want {
 			t.Errorf("got %s, want %s", got, want)

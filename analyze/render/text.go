@@ -105,8 +105,11 @@ func JoinFacts(facts []report.Fact) string {
 		if f.Value == nil || i > 0 && f.Value == int64(0) {
 			continue
 		}
-		switch f.Unit {
-		case report.UnitCount:
+		n, ok := f.Value.(int64)
+		switch {
+		case f.Unit == report.UnitCount && ok:
+			parts = append(parts, units.CountWithTitle(n, f.Title))
+		case f.Unit == report.UnitCount:
 			parts = append(parts, f.Unit.FormatValue(f.Value)+" "+f.Title)
 		default:
 			parts = append(parts, f.Title+" "+f.Unit.FormatValue(f.Value))

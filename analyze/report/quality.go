@@ -139,7 +139,7 @@ func (q *Quality) stackStatusPct(status string) any {
 // String returns the quality block as one line: the number of events, the number of lost events,
 // and every other number that is not 0.
 func (q *Quality) String() string {
-	parts := []string{fmt.Sprintf("%s events, %s lost", units.FormatCount(q.Events), units.FormatCount(q.LostEvents))}
+	parts := []string{units.CountWithNoun(q.Events, "event"), units.FormatCount(q.LostEvents) + " lost"}
 	for _, f := range q.Facts() {
 		if f.Title == "" || f.Key == "events" || f.Key == "lost_events" || f.Key == completeAfterColumn.Key {
 			continue
@@ -147,7 +147,7 @@ func (q *Quality) String() string {
 		switch v := f.Value.(type) {
 		case int64:
 			if v > 0 {
-				parts = append(parts, units.FormatCount(v)+" "+f.Title)
+				parts = append(parts, units.CountWithTitle(v, f.Title))
 			}
 		case float64:
 			if v > 0 {
@@ -249,9 +249,9 @@ func (q *Quality) Confidence(frees int64) (level string, reasons []string) {
 	if n := q.LostMemoryEvents; n > 0 {
 		// One lost call in 1000 can hide the leak of a small call site.
 		if n*1000 > q.Events {
-			lower(ConfidenceLow, "%s calls that allocate or free memory were lost", units.FormatCount(n))
+			lower(ConfidenceLow, "%s", units.CountWithNoun(n, "lost memory call"))
 		} else {
-			lower(ConfidenceMedium, "%s calls that allocate or free memory were lost", units.FormatCount(n))
+			lower(ConfidenceMedium, "%s", units.CountWithNoun(n, "lost memory call"))
 		}
 	}
 	if n := q.LostAllocatorEvents; n > 0 {
@@ -259,10 +259,10 @@ func (q *Quality) Confidence(frees int64) (level string, reasons []string) {
 		if n*1000 > q.AllocatorEvents {
 			to = ConfidenceLow
 		}
-		lower(to, "%s of the allocator were lost", units.CountWithNoun(n, "event"))
+		lower(to, "%s of the allocator lost", units.CountWithNoun(n, "event"))
 	}
 	if n := q.MissedEvents; n > 0 {
-		lower(ConfidenceMedium, "%s at the beginning were not recorded", units.CountWithNoun(n, "event"))
+		lower(ConfidenceMedium, "%s at the beginning not recorded", units.CountWithNoun(n, "event"))
 	}
 	if n := q.LateProcesses; n > 0 {
 		lower(ConfidenceMedium, "%s recorded late, from +%s on at the latest",
@@ -276,13 +276,13 @@ func (q *Quality) Confidence(frees int64) (level string, reasons []string) {
 		lower(to, "the allocator's own statistics differ from its recorded events %s", units.CountWithNoun(n, "time"))
 	}
 	if n := q.AllocatorLostFrees; n > 0 {
-		lower(ConfidenceMedium, "%s of the allocator were not recorded", units.CountWithNoun(n, "free"))
+		lower(ConfidenceMedium, "%s of the allocator not recorded", units.CountWithNoun(n, "free"))
 	}
 	if q.LostFrees > 0 {
-		lower(ConfidenceMedium, "%s frees were not recorded", units.FormatCount(q.LostFrees))
+		lower(ConfidenceMedium, "%s not recorded", units.CountWithNoun(q.LostFrees, "free"))
 	}
 	if q.DamagedSegments > 0 {
-		lower(ConfidenceLow, "%s segments are damaged", units.FormatCount(q.DamagedSegments))
+		lower(ConfidenceLow, "%s damaged", units.CountWithNoun(q.DamagedSegments, "segment"))
 	}
 	if q.TruncatedTail {
 		lower(ConfidenceMedium, "the recording was cut off")
@@ -290,10 +290,10 @@ func (q *Quality) Confidence(frees int64) (level string, reasons []string) {
 	// A few unmatched frees are normal when recording starts in a running program. More than 5
 	// % mean that the program allocates memory in ways that the recorder does not see.
 	if n := q.UnmatchedFrees; n*20 > frees+n {
-		lower(ConfidenceMedium, "%s frees of memory whose allocation was not recorded", units.FormatCount(n))
+		lower(ConfidenceMedium, "%s of memory whose allocation was not recorded", units.CountWithNoun(n, "free"))
 	}
 	if q.UnknownAllocs > 0 {
-		lower(ConfidenceMedium, "%s allocations with an unknown address", units.FormatCount(q.UnknownAllocs))
+		lower(ConfidenceMedium, "%s with an unknown address", units.CountWithNoun(q.UnknownAllocs, "allocation"))
 	}
 	return level, reasons
 }

@@ -2,6 +2,7 @@ package units
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -109,6 +110,27 @@ func CountWithNoun(n int64, noun string) string {
 	return FormatCount(n) + " " + PluralOf(noun)
 }
 
+// CountWithTitle formats a number with a title in the plural: 1 process seen late, 2 processes seen late.
+// The noun of the title is its first word. If that is no plural, the noun is the last word before a
+// preposition: lost frees, destroyed references to contexts.
+func CountWithTitle(n int64, title string) string {
+	words := strings.Split(title, " ")
+	if n == 1 {
+		noun := 0
+		if SingularOf(words[0]) == words[0] {
+			noun = slices.IndexFunc(append(words, "of"), isPreposition) - 1
+		}
+		if noun >= 0 {
+			words[noun] = SingularOf(words[noun])
+		}
+	}
+	return FormatCount(n) + " " + strings.Join(words, " ")
+}
+
+func isPreposition(word string) bool {
+	return slices.Contains([]string{"at", "by", "in", "of", "the", "to", "with", "without"}, word)
+}
+
 // PluralOf returns the plural of a noun, or of words that end in a noun: process → processes.
 func PluralOf(noun string) string {
 	for _, ending := range []string{"s", "x", "z", "ch", "sh"} {
@@ -124,9 +146,14 @@ func PluralOf(noun string) string {
 }
 
 // SingularOf returns the singular of a plural noun: processes → process. Among words in -ches, only
-// those in -tches lose "es": batches → batch, but caches → cache.
+// those in -nches and -tches lose "es": launches → launch and batches → batch, but caches → cache.
 func SingularOf(plural string) string {
-	for _, ending := range []string{"sses", "xes", "zzes", "tches", "shes"} {
+	for _, ending := range []string{"series", "ss", "us"} { // also words that are no plural: asynchronous
+		if strings.HasSuffix(plural, ending) {
+			return plural
+		}
+	}
+	for _, ending := range []string{"sses", "xes", "zzes", "nches", "tches", "shes"} {
 		if strings.HasSuffix(plural, ending) {
 			return strings.TrimSuffix(plural, "es")
 		}

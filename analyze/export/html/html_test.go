@@ -335,8 +335,7 @@ func TestHTMLLossLowersConfidence(t *testing.T) {
 		},
 	)
 	page := pageText(t, tp.Timeline(), Options{})
-	banner := strings.Index(page, "<strong>Confidence of the verdicts: low.</strong> 1,204 calls that allocate or "+
-		"free memory were lost")
+	banner := strings.Index(page, "<strong>Confidence of the verdicts: low.</strong> 1,204 lost memory calls")
 	if banner < 0 || banner > strings.Index(page, `<section id="verdicts"`) {
 		t.Error("the banner with the loss is not above the verdicts")
 	}

@@ -63,7 +63,7 @@ func TestLeaksOfReportedTensors(t *testing.T) {
 				t.Errorf("%v rows have the verdict growing", v)
 			}
 			if q := r.Quality; q.AllocatorDisagreed != 0 || q.AllocatorCompared == 0 || q.AllocatorsByReports != 1 ||
-				!strings.Contains(q.String(), "1 processes with allocators known by reports only") {
+				!strings.Contains(q.String(), "1 process with allocators known by reports only") {
 				t.Errorf("quality %s", q.String())
 			}
 			if !slices.ContainsFunc(r.Notes, func(n string) bool {

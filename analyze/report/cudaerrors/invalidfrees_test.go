@@ -416,7 +416,7 @@ func TestConfidenceOfInvalidFrees(t *testing.T) {
 		"complete": {func(*freeScript) {}, report.ConfidenceHigh, ""},
 		"calls lost": {func(s *freeScript) {
 			s.AddRow(format.Row{Kind: format.KindLost, Name: report.LostMemoryClass, StartNs: analyzetest.Epoch, Value: 3})
-		}, report.ConfidenceLow, "3 calls that allocate or free memory were lost"},
+		}, report.ConfidenceLow, "3 lost memory calls"},
 	} {
 		s := newFreeScript(t)
 		invalidFreeCases["double free"].script(s)

@@ -189,7 +189,7 @@ var totalColumns = []report.Column{
 		About: "failed calls of class question: the program tests for something and expects this result",
 	},
 	{
-		Key: "no_errors", Title: "results that are no error", Unit: report.UnitCount,
+		Key: "no_errors", Title: "results other than errors", Unit: report.UnitCount,
 		About: "calls that returned CUDA_ERROR_NOT_READY or CUDA_ERROR_DEINITIALIZED, which are no errors",
 	},
 	{

@@ -108,7 +108,7 @@ func (f *InvalidFree) setConfidence(q *report.Quality) {
 		if n*1000 > q.Events {
 			to = report.ConfidenceLow
 		}
-		lower(to, "%s calls that allocate or free memory were lost", units.FormatCount(n))
+		lower(to, "%s", units.CountWithNoun(n, "lost memory call"))
 	}
 	if n := q.DamagedSegments; n > 0 {
 		lower(report.ConfidenceLow, "%s damaged", units.CountWithNoun(n, "segment"))

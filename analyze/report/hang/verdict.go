@@ -116,7 +116,7 @@ func (s *Scan) classifyThread(l *threadHistory, polls *pollCounts) threadVerdict
 		j.addEvidence("its last call ended %s earlier", units.FormatDuration(j.silentNs))
 	case j.silentNs-j.unrecordedNs < s.longNs:
 		j.State = StateAlive
-		j.addEvidence("no call for %s, but launches were not recorded for %s of that time  "+
+		j.addEvidence("no call for %s, but launches were not recorded for %s of that time "+
 			"(--max-overhead)", units.FormatDuration(j.silentNs), units.FormatDuration(j.unrecordedNs))
 		j.lowerConfidence(report.ConfidenceLow, "launches were not recorded for most of the silent time")
 	default:

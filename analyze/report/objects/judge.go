@@ -245,23 +245,24 @@ func (s *Scan) Confidence(f *Finding, q *report.Quality) (level string, reasons 
 	}
 	counts := &s.Counts[f.kind]
 	if n := countLostCalls(s.t, f.kind); n*1000 > q.Events {
-		lower(report.ConfidenceLow, "%s calls were lost", units.FormatCount(n))
+		lower(report.ConfidenceLow, "%s lost", units.CountWithNoun(n, "call"))
 	} else if n > 0 {
-		lower(report.ConfidenceMedium, "%s calls were lost", units.FormatCount(n))
+		lower(report.ConfidenceMedium, "%s lost", units.CountWithNoun(n, "call"))
 	}
 	if q.DamagedSegments > 0 {
-		lower(report.ConfidenceLow, "%s segments are damaged", units.FormatCount(q.DamagedSegments))
+		lower(report.ConfidenceLow, "%s damaged", units.CountWithNoun(q.DamagedSegments, "segment"))
 	}
 	if counts.LostDestroys > 0 {
-		lower(report.ConfidenceMedium, "%s calls that destroyed %s were not recorded",
-			units.FormatCount(counts.LostDestroys), f.kind.Plural())
+		lower(report.ConfidenceMedium, "%s that destroyed %s not recorded",
+			units.CountWithNoun(counts.LostDestroys, "call"), f.kind.Plural())
 	}
 	if counts.Unknown > 0 {
-		lower(report.ConfidenceMedium, "%s %s with unknown handles", units.FormatCount(counts.Unknown), f.kind.Plural())
+		lower(report.ConfidenceMedium, "%s whose handle is unknown",
+			units.CountWithTitle(counts.Unknown, f.kind.Plural()))
 	}
 	if n := counts.Older; 20*n > s.kinds[f.kind].destroyed+n {
-		lower(report.ConfidenceMedium, "%s destroyed %s whose creation was not recorded",
-			units.FormatCount(n), f.kind.Plural())
+		lower(report.ConfidenceMedium, "%s whose creation was not recorded",
+			units.CountWithTitle(n, "destroyed "+f.kind.Plural()))
 	}
 	if late := s.t.Rec.Meta.Late; late != nil && late.CompleteNs > s.warmNs {
 		lower(report.ConfidenceMedium, "calls are complete only from +%s on", units.FormatDuration(q.CompleteAfterNs))

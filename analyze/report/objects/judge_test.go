@@ -32,8 +32,8 @@ func TestLostCalls(t *testing.T) {
 		confidence string
 	}{
 		{0, "growing", "high: []"},
-		{3, "growing", "low: [3 calls were lost]"},
-		{40, "retained", "low: [40 calls were lost]"},
+		{3, "growing", "low: [3 calls lost]"},
+		{40, "retained", "low: [40 calls lost]"},
 	} {
 		p := newProgram(t)
 		p.leak(event)
@@ -61,7 +61,7 @@ func TestOlderObjects(t *testing.T) {
 	}
 	if !slices.ContainsFunc(
 		r.Notes,
-		func(n string) bool { return strings.HasPrefix(n, "5 destroyed events are older") },
+		func(n string) bool { return strings.HasPrefix(n, "5 destroyed events, older") },
 	) {
 		t.Errorf("notes %q", r.Notes)
 	}

@@ -61,12 +61,12 @@ func (s *Scan) notes() (list []string) {
 	for kind, c := range s.Counts {
 		name := objects.Kind(kind).Plural()
 		if c.Unknown > 0 {
-			list = append(list, fmt.Sprintf("identity unknown: %s %s were created by calls whose handle is not in the "+
-				"recording; they are not counted", units.FormatCount(c.Unknown), name))
+			list = append(list, fmt.Sprintf("identity unknown: %s, created by calls whose handle is not in the "+
+				"recording, not counted", units.CountWithTitle(c.Unknown, name)))
 		}
 		if c.Older > 0 {
-			list = append(list, fmt.Sprintf("%s destroyed %s are older than the recording, or their creation was lost",
-				units.FormatCount(c.Older), name))
+			list = append(list, fmt.Sprintf("%s, older than the recording or created by a lost call",
+				units.CountWithTitle(c.Older, "destroyed "+name)))
 		}
 	}
 	if missing := quality.MissingClasses(s.t, usedClasses); len(missing) > 0 {

@@ -220,7 +220,7 @@ func TestOOMConfidenceGoesDown(t *testing.T) {
 		"complete": {func(*analyzetest.TorchScript) {}, report.ConfidenceHigh, ""},
 		"lost events": {func(s *analyzetest.TorchScript) {
 			s.Tp.Meta.Calls = map[string]format.CallCount{report.LostAllocatorClass: {Lost: 3}}
-		}, report.ConfidenceLow, "3 events of the allocator were lost"},
+		}, report.ConfidenceLow, "3 events of the allocator lost"},
 		"other totals": {func(s *analyzetest.TorchScript) {
 			for _, r := range s.Tp.Rows[len(s.Tp.Rows)-40:] {
 				if r.Kind == format.KindAllocator {

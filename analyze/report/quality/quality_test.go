@@ -37,7 +37,7 @@ func TestMissingBeginning(t *testing.T) {
 			late:       &format.Late{Processes: 1, CompleteNs: analyzetest.Epoch + 2*analyzetest.Second},
 			note:       `{"why":"it was probed late","missed":-1}`,
 			confidence: report.ConfidenceMedium,
-			texts:      []string{"1 processes seen late", "complete from +2"},
+			texts:      []string{"1 process seen late", "complete from +2"},
 			notes:      1,
 		},
 	} {

@@ -175,7 +175,7 @@ func TestConfidenceOfRules(t *testing.T) {
 		"a free with calls lost": {"invalid-free", func(tp *analyzetest.TestRecording) {
 			rulecases.AllCases()["invalid-free"].Fires(tp)
 			tp.AddRow(format.Row{Kind: format.KindLost, Name: report.LostMemoryClass, StartNs: analyzetest.Epoch + analyzetest.Second, Value: 3})
-		}, "medium", "3 calls that allocate or free memory were lost"},
+		}, "medium", "3 lost memory calls"},
 		"few samples": {"low-sm-activity", func(tp *analyzetest.TestRecording) {
 			rulecases.AllCases()["low-sm-activity"].Fires(tp)
 			tp.RemoveRows(func(r *format.Row) bool {

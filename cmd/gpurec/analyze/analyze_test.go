@@ -160,7 +160,7 @@ func TestAnalyzeCommandLines(t *testing.T) {
 		"analyze api --group-by colour run.parquet":                     {2, "", `cannot group by "colour"; use one of name, site, stack, thread, stream`},
 		"analyze api --explain":                                         {0, "the error is below 0.8%", ""},
 		"analyze api --fail-on calls>1199 run.parquet":                  {3, "", "calls>1199 (it is 1200)"},
-		"analyze kernels run.parquet":                                   {0, "600 launches, 1 kernels", ""},
+		"analyze kernels run.parquet":                                   {0, "600 launches, 1 kernel", ""},
 		"analyze kernels --kernel conv run.parquet":                     {0, "no launches in the window", ""},
 		"analyze copies run.parquet":                                    {0, "no copies in the window", ""},
 		"analyze copies --explain":                                      {0, "pageable", ""},

@@ -96,15 +96,15 @@ func (f *reportFlags) writeTorchSnapshot(
 	message.Notef("quality: %s", &s.Quality)
 	after := time.Duration(s.AtNs - t.RecordingWindow().FromNs).Round(time.Microsecond)
 	message.Notef(
-		"process %d at %v: %s allocated, %s reserved, %s segments, %s blocks, %s events -> %s; next: open "+
+		"process %d at %v: %s allocated, %s reserved, %s, %s, %s -> %s; next: open "+
 			"the file at https://pytorch.org/memory_viz",
 		s.Pid,
 		after,
 		units.FormatBytes(s.Totals.Allocated),
 		units.FormatBytes(s.Totals.Reserved),
-		units.FormatCount(s.Segments),
-		units.FormatCount(s.Blocks),
-		units.FormatCount(s.TraceEntries),
+		units.CountWithNoun(s.Segments, "segment"),
+		units.CountWithNoun(s.Blocks, "block"),
+		units.CountWithNoun(s.TraceEntries, "event"),
 		written,
 	)
 	return f.finishExport(&report.Report{Command: f.command, Quality: s.Quality})
