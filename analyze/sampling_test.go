@@ -191,6 +191,7 @@ func TestEstimatesFollowOtherCalls(t *testing.T) {
 // A program makes few calls other than launches. All sampling gaps together show how much faster it
 // runs while its launches are not recorded.
 func TestEstimatesOfProgramsWithFewCalls(t *testing.T) {
+	testclass.Unit(t)
 	const period, window = 2500 * analyzetest.Ms, 500 * analyzetest.Ms
 	tp := analyzetest.NewTestRecording(t)
 	for ns := int64(0); ns < 24*period; ns += 25 * analyzetest.Ms { // four times as fast in gaps
@@ -216,6 +217,7 @@ func TestEstimatesOfProgramsWithFewCalls(t *testing.T) {
 // Calls that a program makes only while it starts, and getters whose probes are removed, do not change
 // the estimate.
 func TestEstimatesIgnoreCallsOfTheStart(t *testing.T) {
+	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
 	for ns := int64(0); ns < 3*analyzetest.Second; ns += 20 * analyzetest.Ms {
 		for k := int64(1); k <= 4; k++ {

@@ -32,7 +32,8 @@ await new Promise((done) => server.once("listening", done));
 const origin = `http://127.0.0.1:${server.address().port}`;
 
 const seen = { problems: [] };
-const browser = await puppeteer.launch({ executablePath: chromium, headless: true, args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking", "--disable-extensions"] });
+const hangMs = 300_000; // a limit only ends a hang: a busy machine is slow
+const browser = await puppeteer.launch({ executablePath: chromium, timeout: hangMs, protocolTimeout: hangMs, headless: true, args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking", "--disable-extensions"] });
 const page = await browser.newPage();
 await page.setViewport({ width: 1280, height: 1000 });
 page.on("pageerror", (e) => seen.problems.push("script error: " + e.message));
@@ -45,9 +46,9 @@ page.on("request", (r) => {
 });
 const began = Date.now();
 try {
-	await page.goto(origin, { waitUntil: "load" });
+	await page.goto(origin, { waitUntil: "load", timeout: hangMs });
 	const ready = () => window.globals && Object.values(globals.state.engines ?? {}).some((e) => e.ready) && Object.keys(globals.state.tracks ?? {}).length > 0;
-	await page.waitForFunction(ready, { timeout: 60000, polling: 100 });
+	await page.waitForFunction(ready, { timeout: hangMs, polling: 100 });
 	// colours counts the colours of all canvases. A timeline without data has only a few, of the grid and the text.
 	await page.evaluate(() => {
 		window.colours = () => [...document.querySelectorAll("canvas")].reduce((sum, c) => {
@@ -57,7 +58,7 @@ try {
 			return sum + found.size;
 		}, 0);
 	});
-	await page.waitForFunction(() => window.colours() > 20, { timeout: 30000, polling: 200 }).catch(() => seen.problems.push("the timeline is empty"));
+	await page.waitForFunction(() => window.colours() > 20, { timeout: hangMs, polling: 200 }).catch(() => seen.problems.push("the timeline is empty"));
 	Object.assign(seen, await page.evaluate(() => ({
 		tracks: Object.values(globals.state.tracks).map((t) => t.name),
 		groups: Object.values(globals.state.trackGroups).map((g) => g.name),

@@ -19,7 +19,8 @@ let url, seen, page; // URL, result and browser tab of the page under test
 const problem = (...words) => seen.problems.push(words.join(" "));
 const check = (ok, ...words) => { if (!ok) problem(...words); return ok; };
 
-const browser = await puppeteer.launch({ executablePath: chromium, headless: true, args: ["--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage", "--disable-background-networking", "--disable-extensions"] });
+const hangMs = 300_000; // a limit only ends a hang: a busy machine is slow
+const browser = await puppeteer.launch({ executablePath: chromium, timeout: hangMs, protocolTimeout: hangMs, headless: true, args: ["--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage", "--disable-background-networking", "--disable-extensions"] });
 
 async function open(width, { scripts = true, height = 900 } = {}) {
 	const page = await browser.newPage();
@@ -29,14 +30,14 @@ async function open(width, { scripts = true, height = 900 } = {}) {
 	page.on("pageerror", (e) => problem("script error:", e.message));
 	page.on("dialog", (d) => { problem("a dialog opened:", d.message()); d.dismiss(); });
 	page.on("request", (r) => { if (r.url() !== url && !r.url().startsWith("data:")) problem("network request:", r.url()); });
-	await page.goto(url, { waitUntil: "load" });
-	if (scripts) await page.waitForFunction(() => document.documentElement.dataset.ready, { timeout: 20000 });
+	await page.goto(url, { waitUntil: "load", timeout: hangMs });
+	if (scripts) await page.waitForFunction(() => document.documentElement.dataset.ready, { timeout: hangMs });
 	return page;
 }
 
-// until waits up to 5 s for a condition in the page, and returns whether it became true.
+// until waits for a condition in the page, and returns whether it became true.
 async function until(is, ...args) {
-	return page.waitForFunction(is, { timeout: 30_000, polling: 20 }, ...args).then(() => true, () => false);
+	return page.waitForFunction(is, { timeout: hangMs, polling: 20 }, ...args).then(() => true, () => false);
 }
 
 // isStill tells if d3 moves no frame of a flame graph.

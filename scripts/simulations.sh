@@ -10,9 +10,9 @@ key=$({
 	echo "$PWD" "${SIMCUDA_CFLAGS:-}" "${SIMTORCH_CXXFLAGS:-}"
 	"$cc" --version
 	"$cxx" --version
-	git ls-files -s Makefile examples
-	git diff HEAD -- Makefile examples
-	git ls-files -o --exclude-standard -z examples | xargs -0 cat
+	git ls-files -s Makefile 'examples/*.c' 'examples/*.h' 'examples/*.cpp' 'examples/*.sh'
+	git diff HEAD -- Makefile 'examples/*.c' 'examples/*.h' 'examples/*.cpp' 'examples/*.sh'
+	git ls-files -o --exclude-standard -z 'examples/*.c' 'examples/*.h' 'examples/*.cpp' 'examples/*.sh' | xargs -0 cat
 } | sha256sum)
 if [ "$(cat "$kept/key" 2>/dev/null)" = "$key" ]; then
 	cp -r --no-dereference "$kept/simcuda" "$kept/simtorch" build/ # newer than the sources

@@ -42,7 +42,7 @@ func pageFile(t *testing.T, tl *timeline.Timeline) string {
 }
 
 // maxLoadMs is the longest time in which a page must be loaded and drawn, also on a busy machine.
-const maxLoadMs = 30_000
+const maxLoadMs = 300_000
 
 // TestChromiumShowsReports opens five pages in one browser, because a browser takes long to start.
 // It tests all controls of a normal page, of a page with hostile names, and of those with GPU times and class host. It
