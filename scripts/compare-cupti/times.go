@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/activity"
@@ -34,9 +35,10 @@ func compareTimes(out io.Writer, result *activity.Result, works []activity.Work,
 		)
 		var best alignment
 		for number, other := range cupti {
-			if a := align(result, list, other); a.matches > best.matches {
+			a := align(result, list, other)
+			a.stream = number
+			if a.matches > best.matches || a.matches == best.matches && a.medianOffNs() < best.medianOffNs() {
 				best = a
-				best.stream = number
 			}
 		}
 		s := &result.Streams[stream]
@@ -52,6 +54,22 @@ type alignment struct {
 	matches int
 	works   []*activity.Work
 	others  []*referenceWork
+}
+
+// medianOffNs returns the median difference of starts, ns. It tells streams with equal works apart.
+func (a *alignment) medianOffNs() int64 {
+	var off []int64
+	for i, w := range a.works {
+		if w.StartQuality != activity.Unknown {
+			ns := w.StartNs() - a.others[i].startNs
+			off = append(off, max(ns, -ns))
+		}
+	}
+	if len(off) == 0 {
+		return math.MaxInt64
+	}
+	slices.Sort(off)
+	return off[len(off)/2]
 }
 
 // align pairs the works of a stream with those of CUPTI. Where the two differ, it continues at the next
