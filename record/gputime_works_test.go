@@ -264,7 +264,9 @@ func (v *workReview) checkBusy() {
 	for i := range v.run.ledger.Works {
 		w := &v.run.ledger.Works[i]
 		key := ledgerChannel{w.Pid, w.Channel}
-		truth[key] += w.EndNs - w.StartNs
+		if w.CallNs+v.offsetNs >= v.run.result.Meta.StartNs {
+			truth[key] += w.EndNs - w.StartNs
+		}
 		works[workIdentity{w.Pid, w.Slot, w.Counter, w.GPUNs}] = key
 	}
 	of := make(map[int32]ledgerChannel)

@@ -22,8 +22,9 @@ _Static_assert(sizeof(struct slot) == 16, "slots are 16 bytes apart");
 enum { CHANNELS_MAX = 512, CHANNEL_CONTEXTS_MAX = 32, QUEUE_MAX = 1024 /* works that wait on a channel */ };
 enum { CONNECTIONS_MAX = 32 };
 
-/* Channel classes. A context has one channel of the legacy default stream, and one of each copy
- * engine. Each of the first two classes has several, which streams use in turn. */
+/* Channel classes. A context has one channel of the legacy default stream, and two of each copy
+ * engine: for the legacy default stream and for all others. Each of the first two classes has several, which streams use
+ * in turn. */
 enum channel_class { COMPUTE, COMPUTE_HIGH, COMPUTE_LEGACY, COPY_IN, COPY_OUT, CHANNEL_CLASSES };
 
 /* ---- settings ---- */

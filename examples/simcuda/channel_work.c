@@ -66,9 +66,12 @@ static const char *keep_name(const char *name)
 static struct channel *channel_of_work(struct lane *lane, enum work_kind kind)
 {
 	struct channel *own = channel_of_queue(lane);
+	int place = own->class == COMPUTE_LEGACY; /* its copies have channels of their own */
+	if (kind == WORK_COPY_ANY)
+		kind = random_below(2) ? WORK_COPY_SHORT : WORK_COPY_IN;
 	switch (kind) {
-	case WORK_COPY_IN: return channel_at(own->of, COPY_IN, 0);
-	case WORK_COPY_OUT: return channel_at(own->of, COPY_OUT, 0);
+	case WORK_COPY_IN: return channel_at(own->of, COPY_IN, place);
+	case WORK_COPY_OUT: return channel_at(own->of, COPY_OUT, place);
 	default: return own;
 	}
 }
@@ -146,6 +149,8 @@ uint64_t channel_enqueue(struct lane *lane, enum work_kind kind, uint64_t ns, st
 	const struct call *call = lane->call;
 	pthread_mutex_lock(&channels_lock);
 	struct channel *c = wait_for_room(lane, kind);
+	if (kind == WORK_COPY_SHORT || kind == WORK_COPY_ANY)
+		kind = WORK_COPY_IN;
 	struct work w = {
 		.kind = kind, .event = event, .call_ns = call->start_ns, .submitted_ns = now_ns(), .tid = call->thread->tid, .stream = call->stream,
 	};

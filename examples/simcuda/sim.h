@@ -288,8 +288,10 @@ enum default_stream { LEGACY, PER_THREAD };
 CUresult lane_of(struct call *call, CUstream stream, enum default_stream zero, struct lane *lane);
 /* Like lane_of, but fails for a capturing stream. */
 CUresult lane_of_running(struct call *call, CUstream stream, enum default_stream zero, struct lane *lane);
+/* WORK_COPY_SHORT is a copy to the device on the channel of its stream, and WORK_COPY_ANY one that is there or on that of
+ * a copy engine. Both become WORK_COPY_IN. */
 enum work_kind { WORK_KERNEL, WORK_COPY_IN, WORK_COPY_OUT, WORK_COPY_ON_DEVICE, WORK_SET, WORK_EVENT, WORK_GRAPH, WORK_EXTRA,
-		 WORK_OTHER };
+		 WORK_OTHER, WORK_COPY_SHORT, WORK_COPY_ANY };
 /* Occupies the lane for duration_ns and returns the end of the work (CLOCK_MONOTONIC, ns). */
 uint64_t lane_enqueue(struct lane *lane, enum work_kind kind, uint64_t duration_ns);
 /* Returns the duration of a kernel. */

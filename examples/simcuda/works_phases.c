@@ -151,6 +151,15 @@ static void copy_unpinned(struct worker *w)
 	w->left--;
 }
 
+/* Copies to the device. The driver puts those up to 4 KiB into the queue of the stream, and gives those of more than
+ * 24 KiB to a copy engine. */
+static void copy_in(struct worker *w, CUstream stream)
+{
+	enum { SHORT = 4 << 10, LONG = 24 << 10 };
+	int bytes = below(w, 2) ? 4 * (1 + below(w, SHORT / 4)) : LONG + 256 * (1 + below(w, (COPY_MAX - LONG) / 256));
+	CALL(cuMemcpyHtoDAsync_v2, w->device, w->host, (size_t)bytes, stream);
+}
+
 static void submit(struct worker *w, CUstream stream)
 {
 	if (w->pageable && below(w, 100) < w->pageable) {
@@ -163,7 +172,7 @@ static void submit(struct worker *w, CUstream stream)
 	else if (kind < 77)
 		CALL(cuMemsetD8Async, w->device, 1, (size_t)bytes, stream);
 	else if (kind < 81)
-		CALL(cuMemcpyHtoDAsync_v2, w->device, w->host, (size_t)bytes, stream);
+		copy_in(w, stream);
 	else if (kind < 85)
 		CALL(cuMemcpyDtoHAsync_v2, w->host, w->device, (size_t)bytes, stream);
 	else if (kind < 89)
