@@ -84,7 +84,7 @@ func (j *Job) Process(device int32) *JobProcess {
 	pid := int32(100 + len(j.processes))
 	p := &simProcess{pid: pid, device: device, events: make(map[int64]int64), handles: 0x7000}
 	p.legacy = &simStream{handle: activity.LegacyStream, process: p, channel: j.newChannel(pid, device, startNs)}
-	p.toDevice, p.toHost = j.newChannel(pid, device, startNs), j.newChannel(pid, device, startNs)
+	p.engines[0] = j.newEngines(p)
 	added := &JobProcess{sim: p, job: j}
 	j.processes = append(j.processes, added)
 	return added
@@ -158,15 +158,20 @@ func (t *JobThread) LaunchGraph(s *JobStream, graph int64, gpuNs int64) {
 	t.submit(s, s.sim.channel, activity.OpGraph, gpuNs).Ptr = graph
 }
 
-// Copy copies bytes between host and device, or on the device: op is OpCopyToDevice, OpCopyToHost or
+// shortCopy is the longest copy of pageable memory that runs on the channel of its stream, bytes.
+const shortCopy = 64 << 10
+
+// Copy copies bytes of pageable memory between host and device, or on the device: op is OpCopyToDevice, OpCopyToHost or
 // OpCopyOnDevice. The call does not wait.
 func (t *JobThread) Copy(s *JobStream, op activity.Op, bytes, gpuNs int64) {
 	on := s.sim.channel
 	switch op {
 	case activity.OpCopyToDevice:
-		on = t.on.sim.toDevice
+		if bytes > shortCopy {
+			on = t.job.enginesOf(s.sim).toDevice
+		}
 	case activity.OpCopyToHost:
-		on = t.on.sim.toHost
+		on = t.job.enginesOf(s.sim).toHost
 	}
 	t.submit(s, on, op, gpuNs).Bytes = bytes
 	t.job.Works[len(t.job.Works)-1].Bytes = bytes

@@ -24,6 +24,8 @@ type Plan struct {
 	Early     float64 // share of kernels that may begin before the one before them has ended
 	Parts     int     // works that a launch of a graph adds, if not one
 	Extra     float64 // share of fills and copies with one more work
+	Short     float64 // share of copies to the device that run on the channel of their stream
+	AnyPlace  bool    // the calls of these copies do not say where they run
 
 	Untimed   bool    // events have no timing, and the recorder does not know that
 	NoWaits   bool    // waits are not recorded
@@ -94,12 +96,36 @@ type simProcess struct {
 	device     int32
 	streams    []*simStream
 	legacy     *simStream
-	toDevice   *gpuChannel
-	toHost     *gpuChannel
+	engines    [2]engines      // of streams, and of the legacy default stream
 	events     map[int64]int64 // end of the record
 	handles    int64
 	kernelMean []float64
 	left       int
+}
+
+// engines are the channels of copy engines.
+type engines struct{ toDevice, toHost *gpuChannel }
+
+func (g *Program) newEngines(p *simProcess) engines {
+	return engines{g.newChannel(p.pid, p.device, startNs), g.newChannel(p.pid, p.device, startNs)}
+}
+
+// enginesOf returns the channels that run the copies of a stream. Those of the legacy default stream begin with
+// its first copy.
+func (g *Program) enginesOf(s *simStream) engines {
+	p := s.process
+	if s.handle != activity.LegacyStream {
+		return p.engines[0]
+	}
+	if p.engines[1].toHost == nil {
+		p.engines[1] = g.newEngines(p)
+	}
+	return p.engines[1]
+}
+
+// runsCopies reports whether a channel is that of a copy engine.
+func (c *gpuChannel) runsCopies(p *simProcess) bool {
+	return slices.ContainsFunc(p.engines[:], func(e engines) bool { return c == e.toDevice || c == e.toHost })
 }
 
 type simThread struct {
@@ -167,7 +193,7 @@ func (g *Program) newChannel(pid, device int32, ns int64) *gpuChannel {
 func (g *Program) newProcess(pid int32) (threads []*simThread) {
 	p := &simProcess{pid: pid, events: make(map[int64]int64), handles: 0x7000, left: g.Works}
 	p.legacy = &simStream{handle: activity.LegacyStream, process: p, channel: g.newChannel(pid, 0, startNs)}
-	p.toDevice, p.toHost = g.newChannel(pid, 0, startNs), g.newChannel(pid, 0, startNs)
+	p.engines[0] = g.newEngines(p)
 	for range g.Kernels {
 		p.kernelMean = append(p.kernelMean, g.MeanNs*(0.2+4*g.random.Float64()*g.random.Float64()))
 	}
@@ -254,9 +280,16 @@ func (g *Program) act(t *simThread) {
 		c.Event = event
 		p.events[event] = s.doneNs
 	case draw < g.Waits+0.11:
-		g.submit(t, s, p.toDevice, activity.OpCopyToDevice, -1, 9000)
+		place := activity.OnEngine
+		if g.Short > 0 && g.random.Float64() < g.Short {
+			place = activity.OnStream
+		}
+		c := g.copyToDevice(t, s, place)
+		if c.Place = place; g.AnyPlace {
+			c.Place = activity.AnyPlace
+		}
 	case draw < g.Waits+0.13:
-		g.submit(t, s, p.toHost, activity.OpCopyToHost, -1, 9000)
+		g.submit(t, s, g.enginesOf(s).toHost, activity.OpCopyToHost, -1, 9000)
 	case draw < g.Waits+0.16:
 		g.submit(t, s, s.channel, activity.OpGraph, int32(g.random.IntN(2)), 50_000)
 	case draw < g.Waits+0.1602 && s.handle > 2 && len(t.streams) == len(p.streams)+1 && g.Threads == 1:
@@ -266,6 +299,14 @@ func (g *Program) act(t *simThread) {
 		g.submit(t, s, s.channel, activity.OpKernel, int32(label), p.kernelMean[label])
 	}
 	g.prepare(t)
+}
+
+// copyToDevice copies on the channel of a stream or of its copy engine.
+func (g *Program) copyToDevice(t *simThread, s *simStream, place activity.Place) *activity.Call {
+	if place == activity.OnStream {
+		return g.submit(t, s, s.channel, activity.OpCopyToDevice, 0, 1500)
+	}
+	return g.submit(t, s, g.enginesOf(s).toDevice, activity.OpCopyToDevice, -1, 9000)
 }
 
 // submit makes the call of one work, and runs it on a channel.
@@ -320,7 +361,7 @@ func (g *Program) runWork(s *simStream, on *gpuChannel, submitNs int64, mean flo
 	to = from + max(200, int64(mean*(0.9+0.2*g.random.Float64())))
 	on.freeNs = from
 	word := from
-	if on == s.process.toDevice || on == s.process.toHost { // its word belongs to the end
+	if on.runsCopies(s.process) { // its word belongs to the end
 		on.freeNs = to
 		word = to + 100 + to%1300
 	}

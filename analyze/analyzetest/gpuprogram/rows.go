@@ -71,6 +71,8 @@ func rowOf(c *activity.Call) format.Row {
 		row.DurNs = c.EndNs - c.StartNs
 	}
 	switch c.Op {
+	case activity.OpCopyToDevice:
+		row.Bytes = [...]int64{activity.OnEngine: 1 << 20, activity.OnStream: 64, activity.AnyPlace: 32 << 10}[c.Place]
 	case activity.OpKernel:
 		row.Kernel = fmt.Sprintf("kernel%d", c.Label)
 		row.GridX, row.GridY, row.GridZ, row.BlockX, row.BlockY, row.BlockZ = 8, 1, 1, 128, 1, 1

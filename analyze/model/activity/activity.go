@@ -28,7 +28,8 @@ type Options struct {
 
 // Compute computes the activity of a recording. It replays the source twice: to pair streams with
 // channels and to fit the clocks, and to number the works. It pairs them once more if launches of a graph
-// add several works, and numbers them once more if a pair proves to be wrong, and for OnWork. If it is unknown whether events have timing, it tries both. Its memory grows
+// add several works, and numbers them once more if a pair or the meaning of a word proves to be wrong, and for
+// OnWork. What the calls leave open, it tries: see assumption. Its memory grows
 // with channels, streams, kernels and the length of the recording, but not with the number of calls.
 func Compute(source Source, channels []Channel, opt Options) (*Result, error) {
 	best, err := findBest(source, channels, opt)
@@ -42,45 +43,65 @@ func Compute(source Source, channels []Channel, opt Options) (*Result, error) {
 	return result, err
 }
 
-// findBest numbers the works under the best assumption about events of unknown timing.
+// assumption decides what calls leave open.
+type assumption struct {
+	timed bool  // events of unknown timing have timing
+	place Place // of copies that run at AnyPlace. There, they have no channel
+}
+
+// findBest numbers the works under the best assumption.
 func findBest(source Source, channels []Channel, opt Options) (*attempt, error) {
 	if opt.Window == (Window{}) {
 		opt.Window = Window{0, UnknownNs}
 	}
-	best, err := try(source, channels, opt, false)
+	best, err := try(source, channels, opt, assumption{place: OnStream})
 	if err != nil {
 		return nil, err
 	}
-	if best.unknownTiming && !best.isConsistent() {
-		timed, err := try(source, channels, opt, true)
-		if err != nil {
+	change := func(to assumption) error {
+		other, err := try(source, channels, opt, to)
+		if err == nil && other.missing() < best.missing() {
+			best = other
+		}
+		return err
+	}
+	for _, place := range []Place{OnEngine, AnyPlace} {
+		if !best.unknownPlace || best.isConsistent() {
+			break
+		}
+		if err := change(assumption{place: place}); err != nil {
 			return nil, err
 		}
-		if timed.missing() < best.missing() {
-			best = timed
+	}
+	if best.unknownTiming && !best.isConsistent() {
+		if err := change(assumption{timed: true, place: best.assumed.place}); err != nil {
+			return nil, err
 		}
 	}
 	return best, nil
 }
 
-// attempt numbers the works under one assumption about events of unknown timing.
+// attempt numbers the works under one assumption.
 type attempt struct {
-	source Source
-	opt    Options
-	survey *survey
-	pairs  map[int32]int32
-	out    *results
-	reader *reader // after the replay that filled out
-	works  int64   // numbered works of plausible channels, without slips
-	// unknownTiming reports that there were records of events of unknown timing.
-	unknownTiming bool
+	source  Source
+	opt     Options
+	survey  *survey
+	pairs   map[int32]int32
+	out     *results
+	reader  *reader // after the replay that filled out
+	works   int64   // numbered works of plausible channels, without slips
+	assumed assumption
+	// unknownTiming and unknownPlace report that the calls leave this open.
+	unknownTiming, unknownPlace bool
+	// shows are the channels whose words show something else than their streams suggest.
+	shows map[int32]wordKind
 }
 
 // try pairs streams with channels, drops the pairs that prove to be wrong, and numbers the works.
-func try(source Source, channels []Channel, opt Options, timed bool) (*attempt, error) {
-	a := &attempt{survey: newSurvey(channels, opt.Gaps)}
+func try(source Source, channels []Channel, opt Options, assumed assumption) (*attempt, error) {
+	a := &attempt{survey: newSurvey(channels, opt.Gaps), assumed: assumed}
 	a.source = func(to Consumer) error {
-		return source(&timingFilter{Consumer: to, timed: timed, attempt: a, untilNs: opt.untilNs})
+		return source(&assumptionFilter{Consumer: to, attempt: a, untilNs: opt.untilNs})
 	}
 	if err := a.source(a.survey); err != nil {
 		return nil, err
@@ -104,7 +125,8 @@ func try(source Source, channels []Channel, opt Options, timed bool) (*attempt, 
 	}
 	before := len(a.pairs)
 	maps.DeleteFunc(a.pairs, func(_, channel int32) bool { return !a.reader.channels[channel].isPlausible() })
-	if len(a.pairs) < before {
+	a.shows = a.reader.learnWords()
+	if len(a.pairs) < before || len(a.shows) > 0 {
 		return a, a.number()
 	}
 	return a, nil
@@ -113,7 +135,7 @@ func try(source Source, channels []Channel, opt Options, timed bool) (*attempt, 
 // number replays the source and collects the works.
 func (a *attempt) number() (err error) {
 	a.out = newResults(&a.opt)
-	a.reader, err = numberWorks(a.source, a.survey, a.pairs, &a.opt, a.out)
+	a.reader, err = a.numberWorks(&a.opt, a.out)
 	return err
 }
 
@@ -140,22 +162,21 @@ func (a *attempt) eachWork(
 ) error {
 	opt := a.opt
 	opt.OnUntimed = untimed
-	_, err := numberWorks(a.source, a.survey, a.pairs, &opt, &results{onWork: yield, means: meanTables(means)})
+	_, err := a.numberWorks(&opt, &results{onWork: yield, means: meanTables(means)})
 	return err
 }
 
-// timingFilter decides whether records of events of unknown timing are works.
-type timingFilter struct {
+// assumptionFilter decides what calls leave open.
+type assumptionFilter struct {
 	Consumer
-	timed   bool
 	attempt *attempt
-	mark    Call  // memory of AddCall
+	call    Call  // memory of AddCall
 	untilNs int64 // rows after it are left out, Unix ns; 0: none are
 	isDone  bool  // such a row was left out
 }
 
 // isPast reports whether a row at ns is left out.
-func (f *timingFilter) isPast(ns int64) bool {
+func (f *assumptionFilter) isPast(ns int64) bool {
 	if f.untilNs == 0 || ns <= f.untilNs {
 		return false
 	}
@@ -164,43 +185,56 @@ func (f *timingFilter) isPast(ns int64) bool {
 }
 
 // AddSample passes a sample on.
-func (f *timingFilter) AddSample(s *Sample) {
+func (f *assumptionFilter) AddSample(s *Sample) {
 	if !f.isPast(s.SeenNs) {
 		f.Consumer.AddSample(s)
 	}
 }
 
 // AddCall passes a call on.
-func (f *timingFilter) AddCall(c *Call) {
+func (f *assumptionFilter) AddCall(c *Call) {
 	if f.isPast(c.StartNs) {
 		return
 	}
-	if c.Op == OpRecordEvent && c.AnyTiming {
-		if !f.attempt.unknownTiming { // later replays only read
-			f.attempt.unknownTiming = true
+	a := f.attempt
+	switch {
+	case c.Op == OpRecordEvent && c.AnyTiming:
+		if !a.unknownTiming { // later replays only read
+			a.unknownTiming = true
 		}
-		if !f.timed {
-			f.mark = *c
-			f.mark.Op = OpMarkEvent
-			c = &f.mark
+		if !a.assumed.timed {
+			f.call = *c
+			f.call.Op = OpMarkEvent
+			c = &f.call
 		}
+	case c.Op == OpCopyToDevice && c.Place == AnyPlace:
+		if !a.unknownPlace {
+			a.unknownPlace = true
+		}
+		f.call = *c
+		f.call.Place = a.assumed.place
+		c = &f.call
 	}
 	f.Consumer.AddCall(c)
 }
 
-// numberWorks replays the source with pairs of streams and channels.
-func numberWorks(
-	source Source, survey *survey, pairs map[int32]int32, opt *Options, out *results,
-) (*reader, error) {
-	states := survey.channelStates(pairs, out)
+// numberWorks replays the source with the pairs of streams and channels.
+func (a *attempt) numberWorks(opt *Options, out *results) (*reader, error) {
+	states := a.survey.channelStates(a.pairs, out)
 	paired := make(map[int32]*channelState)
-	for stream, channel := range pairs {
-		paired[stream] = states[channel]
-		states[channel].showsEnds = survey.streams.list[stream].Copies != 0
+	for stream, channel := range a.pairs {
+		c := states[channel]
+		paired[stream] = c
+		if a.survey.streams.list[stream].Copies == 0 {
+			c.runsStreams = true
+		}
+	}
+	for number, c := range states {
+		c.setWordKind(a.shows[number])
 	}
 	r := newReader(states, paired, opt.Gaps)
-	r.onUntimed, r.works = opt.OnUntimed, survey.works
-	if err := source(r); err != nil {
+	r.onUntimed, r.works = opt.OnUntimed, a.survey.works
+	if err := a.source(r); err != nil {
 		return nil, err
 	}
 	for _, stream := range slices.Sorted(maps.Keys(r.order)) {

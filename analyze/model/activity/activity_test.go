@@ -55,7 +55,8 @@ func (v *verdict) checkWork(w *activity.Work) {
 	}
 	ok := w.Channel == truth.Channel
 	ok = ok && (w.Number == 0 || w.Number == truth.Number)
-	isCopy := w.Call.Op == activity.OpCopyToDevice || w.Call.Op == activity.OpCopyToHost
+	isCopy := w.Call.Op == activity.OpCopyToDevice && w.Call.Place == activity.OnEngine ||
+		w.Call.Op == activity.OpCopyToHost
 	switch w.StartQuality {
 	case activity.Measured:
 		v.counts.Measured++
@@ -181,6 +182,10 @@ func TestEveryValueIsRight(t *testing.T) {
 		{"untimed events", gpuprogram.Plan{Streams: 3, Untimed: true}, 80, 15, 20},
 		{"graphs of several works", gpuprogram.Plan{Streams: 1, Parts: 7}, 60, 8, 20},
 		{"early starts", gpuprogram.Plan{Streams: 3, Early: 0.3}, 45, 10, 20},
+		{"short copies", gpuprogram.Plan{Streams: 2, Short: 0.7}, 80, 15, 10},
+		{"short copies of unknown place", gpuprogram.Plan{Streams: 2, Short: 1, AnyPlace: true}, 80, 15, 10},
+		{"long copies of unknown place", gpuprogram.Plan{Streams: 2, AnyPlace: true}, 80, 15, 10},
+		{"copies of random places", gpuprogram.Plan{Streams: 2, Short: 0.5, AnyPlace: true}, 5, 1.5, 15},
 		{"no waits", gpuprogram.Plan{Streams: 1, NoWaits: true, Idle: 0.5, MeanNs: 3000}, 40, 5, 60},
 		{
 			"all",

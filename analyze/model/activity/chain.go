@@ -229,6 +229,5 @@ func (w *chainWork) boundEarlyStart(next *chainWork) {
 // waitedFor reports whether a work waited in the queue of its channel for nothing but a work of its stream
 // on another channel. A copy may also have waited for copies of other streams.
 func (w *chainWork) waitedFor(before *chainWork) bool {
-	return w.handedOver && w.channel != before.channel && w.channel.streams == 1 && w.Call.Op != OpCopyToDevice &&
-		w.Call.Op != OpCopyToHost
+	return w.handedOver && w.channel != before.channel && w.channel.streams == 1 && !w.isCopy()
 }

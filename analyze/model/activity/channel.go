@@ -25,8 +25,11 @@ type channelState struct {
 	counts        ChannelCounts
 	reader        *reader
 	streams       int // streams whose works the channel runs
+	// runsStreams reports that the channel runs works of streams, and not only copies of a copy engine.
+	runsStreams bool
 	// showsEnds reports that the progress word belongs to the ends of works: those of a copy engine.
 	showsEnds bool
+	words     wordEvidence
 	// isUncertain reports that the last sampled work, without a call, may run until the next sample.
 	isUncertain bool
 	finals      int64 // works whose numbers became final at anchors

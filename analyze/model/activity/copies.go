@@ -1,5 +1,27 @@
 package activity
 
+// Driver 580 puts short copies from the host into the queue of their stream. On an H100, these are copies of
+// pageable memory up to 64 KiB, and of pinned memory up to 4 KiB. Between 8 and 24 KiB of pinned memory, it does so
+// for some copies. All other copies between host and device run on copy engines. docs/benchmarks/gpu-times.md has
+// the measurement.
+const (
+	// shortCopy is the longest copy that always runs on the channel of its stream.
+	shortCopy = 4 << 10
+	// longCopy is the longest copy that may do so.
+	longCopy = 64 << 10
+)
+
+// placeOf returns the channel of a copy to the device of a number of bytes; 0: the number is unknown.
+func placeOf(bytes int64) Place {
+	switch {
+	case bytes > longCopy:
+		return OnEngine
+	case bytes > shortCopy || bytes <= 0:
+		return AnyPlace
+	}
+	return OnStream
+}
+
 // The progress word of a copy engine's channel belongs to the end of a copy. On an H200, the word comes
 // 0.3 to 1.5 µs after the end that CUPTI reports. A copy engine runs one copy at a time.
 
@@ -71,8 +93,8 @@ func (w *Work) BeginsAtCall() bool {
 	return w.isCopy() && !holds && w.engineIdle && w.streamIdle
 }
 
-// isCopy reports whether a copy engine runs the work.
-func (w *Work) isCopy() bool { return isCopy(w.Call.Op) }
+// isCopy reports whether a copy engine runs the operation.
+func (w *Work) isCopy() bool { return w.Call.runsOnEngine() }
 
-// isCopy reports whether a copy engine runs works of a kind.
+// isCopy reports whether operations of a kind copy between host and device.
 func isCopy(op Op) bool { return op == OpCopyToDevice || op == OpCopyToHost }

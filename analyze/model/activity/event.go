@@ -1,8 +1,8 @@
 package activity
 
 // Sample is one read of a progress word. SeenNs is a time of the recording before the read, in Unix
-// ns. GPUTimeNs is the start of work Counter by the GPU's own clock; on the channel of a copy engine, the end
-// of copy Counter.
+// ns. GPUTimeNs is the start of operation Counter by the GPU's own clock; on the channel of a copy engine, the
+// end of copy Counter.
 type Sample struct {
 	SeenNs, Counter, GPUTimeNs int64
 	Channel                    int32
@@ -26,7 +26,7 @@ const (
 	OpFill                   // sets device memory
 	OpCopyOnDevice           // copies device memory, on the channel of the stream
 	OpRecordEvent            // records an event with timing
-	OpCopyToDevice           // copies host memory to the device, on a copy channel
+	OpCopyToDevice           // copies host memory to the device, on the channel that Call.Place names
 	OpCopyToHost             // copies device memory to the host, on a copy channel
 
 	OpMarkEvent   // records an event without timing, which is no work
@@ -52,6 +52,14 @@ func (o Op) String() string {
 	}
 	return opNames[o]
 }
+
+// runsOnEngine reports whether a copy engine runs the operation of a call.
+func (c *Call) runsOnEngine() bool {
+	return c.Op == OpCopyToHost || c.Op == OpCopyToDevice && c.Place == OnEngine
+}
+
+// hasNoPlace reports whether it is unknown which channel runs the operation of a call.
+func (c *Call) hasNoPlace() bool { return c.Op == OpCopyToDevice && c.Place == AnyPlace }
 
 // IsWork reports whether the call adds a work to a channel.
 func (o Op) IsWork() bool { return o <= OpCopyToHost }
@@ -85,7 +93,18 @@ type Call struct {
 	Hold                   HoldKind // of OpHoldStream
 	Waits                  bool     // the call adds a work, and returns after its end
 	AnyTiming              bool     // of OpRecordEvent: the event may have no timing
+	Place                  Place    // of OpCopyToDevice
 }
+
+// Place is the channel that runs a copy to the device.
+type Place uint8
+
+// Kinds of Place.
+const (
+	OnEngine Place = iota // the channel of a copy engine
+	OnStream              // the channel of the stream
+	AnyPlace              // one of these two
+)
 
 // Window is a span of time in Unix ns.
 type Window struct{ FromNs, ToNs int64 }

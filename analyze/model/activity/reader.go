@@ -242,6 +242,9 @@ func (r *reader) addWork(c *Call, returned *callReturn) {
 	stream := r.streams.streamOf(c)
 	queue := r.streams.queueOf(c, stream)
 	channel := r.paired[queue]
+	if c.hasNoPlace() {
+		channel = nil
+	}
 	b, known := r.order[stream], false
 	if b != nil {
 		known = b.last != nil

@@ -162,7 +162,7 @@ func mergeRows(t *timeline.Timeline, rows *callRows, to Consumer) error {
 	samples := progress.NewReader(t)
 	var pending []Call
 	isDone := func() bool {
-		f, ok := to.(*timingFilter)
+		f, ok := to.(*assumptionFilter)
 		return ok && f.isDone
 	}
 	for !isDone() {

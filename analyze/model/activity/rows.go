@@ -240,6 +240,9 @@ func (r *callRows) setCall(c *Call, i int, op functionOp, kernels []int32) {
 		c.Label = r.kernelLabel(kernels[r.kernel.Index[i]], grid, c.Stack)
 	case OpFill, OpCopyOnDevice, OpCopyToDevice, OpCopyToHost:
 		c.Label = r.sizeLabel(RoundSize(r.bytes[i]))
+		if c.Op == OpCopyToDevice {
+			c.Place = placeOf(r.bytes[i])
+		}
 	case OpGraph:
 		c.Label = r.labels.numberOf(labelID{
 			kernel: r.labels.kernels.NumberOf(""), graph: r.ptr[i], pid: c.Pid,

@@ -60,14 +60,18 @@ func (s *streamTable) streamOf(c *Call) int32 {
 	return s.numberOf(key, c)
 }
 
-// queueOf returns the stream whose channel runs the work of a call: the stream itself, or the copies
-// of its context.
+// queueOf returns the stream whose channel runs the operation of a call: the stream itself, or the copies
+// of its context. The copies of the legacy default stream have a channel of their own.
 func (s *streamTable) queueOf(c *Call, stream int32) int32 {
-	if c.Op != OpCopyToDevice && c.Op != OpCopyToHost {
+	if !c.runsOnEngine() {
 		return stream
 	}
-	generation := s.contexts[contextKey{c.Pid, c.Context}]
-	return s.numberOf(streamKey{pid: c.Pid, context: c.Context, generation: generation, copies: c.Op}, c)
+	key := streamKey{pid: c.Pid, context: c.Context, copies: c.Op}
+	key.generation = s.contexts[contextKey{c.Pid, c.Context}]
+	if c.Stream == LegacyStream {
+		key.handle = LegacyStream
+	}
+	return s.numberOf(key, c)
 }
 
 // endStream ends the stream of an OpEndStream. A later stream may have the same handle.

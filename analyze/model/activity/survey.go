@@ -151,6 +151,9 @@ const (
 
 func (v *survey) addWork(c *Call) {
 	stream := v.streams.streamOf(c)
+	if c.hasNoPlace() {
+		return
+	}
 	number := v.streams.queueOf(c, stream)
 	q := v.queues[number]
 	if q == nil {

@@ -4,6 +4,11 @@ package activity
 // number is at most latest, and it was done at doneNs.
 func (c *channelState) setTimes(w *Work, p *issuedCall, latest, doneNs int64) {
 	word, quality := c.wordOf(w, p, latest, doneNs)
+	if quality == Measured {
+		c.words.add(p, word, doneNs)
+	} else {
+		c.words.skip()
+	}
 	if quality == Unknown {
 		w.Number = 0
 		return

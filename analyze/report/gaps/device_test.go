@@ -31,7 +31,7 @@ func record(t testing.TB) *analyzetest.TestRecording {
 	for step := range 100 {
 		th.Line(10)
 		if step%3 == 0 { // else the streams have equal numbers of works
-			th.Copy(main, activity.OpCopyToDevice, 4096, 5_000)
+			th.Copy(main, activity.OpCopyToDevice, 128<<10, 5_000)
 		}
 		th.Copy(main, activity.OpCopyToDevice, 8<<20, 400_000)
 		launch(11, 30, main, "gemm", 40_000)
