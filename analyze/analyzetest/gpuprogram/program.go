@@ -26,6 +26,7 @@ type Plan struct {
 	Extra     float64 // share of fills and copies with one more work
 	Short     float64 // share of copies to the device that run on the channel of their stream
 	AnyPlace  bool    // the calls of these copies do not say where they run
+	EndWords  bool    // progress words belong to the ends of all works, as on no known GPU
 
 	Untimed   bool    // events have no timing, and the recorder does not know that
 	NoWaits   bool    // waits are not recorded
@@ -361,7 +362,7 @@ func (g *Program) runWork(s *simStream, on *gpuChannel, submitNs int64, mean flo
 	to = from + max(200, int64(mean*(0.9+0.2*g.random.Float64())))
 	on.freeNs = from
 	word := from
-	if on.runsCopies(s.process) { // its word belongs to the end
+	if g.EndWords || on.runsCopies(s.process) { // its word belongs to the end
 		on.freeNs = to
 		word = to + 100 + to%1300
 	}

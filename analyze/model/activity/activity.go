@@ -28,8 +28,7 @@ type Options struct {
 
 // Compute computes the activity of a recording. It replays the source twice: to pair streams with
 // channels and to fit the clocks, and to number the works. It pairs them once more if launches of a graph
-// add several works, and numbers them once more if a pair or the meaning of a word proves to be wrong, and for
-// OnWork. What the calls leave open, it tries: see assumption. Its memory grows
+// add several works, and numbers them once more if a pair proves to be wrong, and for OnWork. What the calls leave open, it tries: see assumption. Its memory grows
 // with channels, streams, kernels and the length of the recording, but not with the number of calls.
 func Compute(source Source, channels []Channel, opt Options) (*Result, error) {
 	best, err := findBest(source, channels, opt)
@@ -93,8 +92,6 @@ type attempt struct {
 	assumed assumption
 	// unknownTiming and unknownPlace report that the calls leave this open.
 	unknownTiming, unknownPlace bool
-	// shows are the channels whose words show something else than their streams suggest.
-	shows map[int32]wordKind
 }
 
 // try pairs streams with channels, drops the pairs that prove to be wrong, and numbers the works.
@@ -123,10 +120,11 @@ func try(source Source, channels []Channel, opt Options, assumed assumption) (*a
 			a.works += c.finals - c.counts.Extra
 		}
 	}
-	before := len(a.pairs)
-	maps.DeleteFunc(a.pairs, func(_, channel int32) bool { return !a.reader.channels[channel].isPlausible() })
-	a.shows = a.reader.learnWords()
-	if len(a.pairs) < before || len(a.shows) > 0 {
+	before, wrong := len(a.pairs), a.reader.contradicted()
+	maps.DeleteFunc(a.pairs, func(_, channel int32) bool {
+		return wrong[channel] || !a.reader.channels[channel].isPlausible()
+	})
+	if len(a.pairs) < before {
 		return a, a.number()
 	}
 	return a, nil
@@ -229,8 +227,8 @@ func (a *attempt) numberWorks(opt *Options, out *results) (*reader, error) {
 			c.runsStreams = true
 		}
 	}
-	for number, c := range states {
-		c.setWordKind(a.shows[number])
+	for _, c := range states {
+		c.showsEnds = !c.runsStreams
 	}
 	r := newReader(states, paired, opt.Gaps)
 	r.onUntimed, r.works = opt.OnUntimed, a.survey.works

@@ -186,6 +186,7 @@ func TestEveryValueIsRight(t *testing.T) {
 		{"short copies of unknown place", gpuprogram.Plan{Streams: 2, Short: 1, AnyPlace: true}, 80, 15, 10},
 		{"long copies of unknown place", gpuprogram.Plan{Streams: 2, AnyPlace: true}, 80, 15, 10},
 		{"copies of random places", gpuprogram.Plan{Streams: 2, Short: 0.5, AnyPlace: true}, 5, 1.5, 15},
+		{"words of ends", gpuprogram.Plan{Streams: 2, EndWords: true, MeanNs: 150_000, Waits: 0.05}, 0, 0, 100},
 		{"no waits", gpuprogram.Plan{Streams: 1, NoWaits: true, Idle: 0.5, MeanNs: 3000}, 40, 5, 60},
 		{
 			"all",

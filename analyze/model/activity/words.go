@@ -4,18 +4,8 @@ import "slices"
 
 // A progress word belongs to the starts of the works of its channel, or to their ends. On an H100 and an H200 it
 // belongs to the ends on the channel of a copy engine, and to the starts on all others, also of copies that run
-// there. Two times show it: how long after its call the word of a work comes that found its queue empty, and how
-// long before the return of a wait the word of the last work comes.
-
-// wordKind names the times that a progress word shows.
-type wordKind uint8
-
-// Kinds of wordKind.
-const (
-	wordOfQueues wordKind = iota // as the streams of the channel suggest
-	wordOfStarts
-	wordOfEnds
-)
+// there. Two times test this. The first is from the return of a call whose work found its queue empty to the word: it
+// is short for starts. The second is from the last word to the return of a wait: it is short for ends.
 
 // wordEvidence has times that tell starts from ends.
 type wordEvidence struct {
@@ -26,15 +16,10 @@ type wordEvidence struct {
 const (
 	// minWordEvidence is the least number of times of each kind that prove anything.
 	minWordEvidence = 20
-	// promptNs is longer than the shortest times from a return to the start, and from an end to the return of a
-	// wait. lateWordNs is longer than these times on a busy machine.
+	// promptNs is longer than most times from a return to the start, and from an end to the return of a wait.
+	// lateWordNs is longer than half of these times on a busy machine.
 	promptNs, lateWordNs = 20_000, 50_000
 )
-
-// setWordKind sets what the progress word shows. Without evidence, it follows from the streams.
-func (c *channelState) setWordKind(kind wordKind) {
-	c.showsEnds = kind == wordOfEnds || kind == wordOfQueues && !c.runsStreams
-}
 
 // add notes the measured word of a work, in the order of calls. doneNs is when a wait shows that the work was done.
 func (e *wordEvidence) add(p *issuedCall, word Interval, doneNs int64) {
@@ -54,19 +39,16 @@ func (e *wordEvidence) add(p *issuedCall, word Interval, doneNs int64) {
 // skip notes a work without a measured word.
 func (e *wordEvidence) skip() { e.lastDoneNs = 0 }
 
-// kind returns what the words show; wordOfQueues: they do not tell.
-func (e *wordEvidence) kind() wordKind {
+// contradicts reports whether the times contradict that words show ends, or starts.
+func (e *wordEvidence) contradicts(showsEnds bool) bool {
 	if min(len(e.afterCall.list), len(e.beforeReturn.list)) < minWordEvidence {
-		return wordOfQueues
+		return false
 	}
-	afterNs, beforeNs := e.afterCall.shortNs(), e.beforeReturn.shortNs()
-	switch {
-	case afterNs <= promptNs && beforeNs > lateWordNs:
-		return wordOfStarts
-	case beforeNs <= promptNs && afterNs > lateWordNs:
-		return wordOfEnds
+	afterNs, beforeNs := e.afterCall.medianNs(), e.beforeReturn.medianNs()
+	if showsEnds {
+		return afterNs <= promptNs && beforeNs > lateWordNs
 	}
-	return wordOfQueues
+	return beforeNs <= promptNs && afterNs > lateWordNs
 }
 
 // addFirst adds a time if the list is not full.
@@ -76,19 +58,33 @@ func (l *sampledTime) addFirst(ns int64) {
 	}
 }
 
-// shortNs returns the time that a tenth of the times are below.
-func (l *sampledTime) shortNs() int64 {
+func (l *sampledTime) medianNs() int64 {
 	list := slices.Sorted(slices.Values(l.list))
-	return int64(list[len(list)/10])
+	return int64(list[len(list)/2])
 }
 
-// learnWords returns the channels whose words show something else than their streams suggest.
-func (r *reader) learnWords() map[int32]wordKind {
-	learned := make(map[int32]wordKind)
+// contradicted returns the channels whose words show something else than the model assumes. Channels of one kind in a
+// process are judged together, because each has few times.
+func (r *reader) contradicted() map[int32]bool {
+	type kind struct {
+		pid       int32
+		showsEnds bool
+	}
+	evidence := make(map[kind]*wordEvidence)
+	for _, c := range r.sortedChannels() {
+		k := kind{c.Pid, c.showsEnds}
+		if evidence[k] == nil {
+			evidence[k] = new(wordEvidence)
+		}
+		e := evidence[k]
+		e.afterCall.list = append(e.afterCall.list, c.words.afterCall.list...)
+		e.beforeReturn.list = append(e.beforeReturn.list, c.words.beforeReturn.list...)
+	}
+	wrong := make(map[int32]bool)
 	for number, c := range r.channels {
-		if kind := c.words.kind(); kind != wordOfQueues && (kind == wordOfEnds) != c.showsEnds {
-			learned[number] = kind
+		if evidence[kind{c.Pid, c.showsEnds}].contradicts(c.showsEnds) {
+			wrong[number] = true
 		}
 	}
-	return learned
+	return wrong
 }
