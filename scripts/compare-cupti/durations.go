@@ -22,13 +22,19 @@ type kernelTimes struct {
 
 func (k *kernelTimes) referenceMeanNs() float64 { return k.sumNs / float64(max(1, k.reference)) }
 
-// addDuration adds the works of one call site.
+// addDuration adds the works of one call site, with the errors that reports state.
 func (k *kernelTimes) addDuration(d *activity.Duration) {
+	e := d.Estimate()
 	before, share := k.works, float64(d.Works)/float64(k.works+d.Works)
 	k.works += d.Works
-	k.estimatedNs += share * (d.MeanNs - k.estimatedNs)
-	k.errorNs += share * (d.ErrorNs - k.errorNs)
-	k.isLimited = d.IsLimited && (before == 0 || k.isLimited)
+	k.estimatedNs += share * (e.MeanNs - k.estimatedNs)
+	k.errorNs += share * (e.ErrorNs - k.errorNs)
+	k.isLimited = e.Quality == activity.Bounded && (before == 0 || k.isLimited)
+}
+
+// isInside reports whether the reference's mean is within two stated errors.
+func (k *kernelTimes) isInside() bool {
+	return math.Abs(k.estimatedNs-k.referenceMeanNs()) <= 2*k.errorNs
 }
 
 // totalNs returns the time of all recorded works by the reference's mean.
@@ -118,6 +124,39 @@ func printDurations(out io.Writer, list []*kernelTimes) {
 	for _, isLimited := range []bool{false, true} {
 		printSums(out, list, isLimited)
 	}
+	printCostly(out, list)
+}
+
+// printCostly prints how many of the kernels that take a share of the time are within two stated errors, and how
+// large these errors are.
+func printCostly(out io.Writer, list []*kernelTimes) {
+	allNs := 0.0
+	for _, k := range list {
+		allNs += k.totalNs()
+	}
+	for _, share := range []float64{0.01, 0.05} {
+		kernels, inside, precise := 0, 0, 0
+		for _, k := range list {
+			if k.totalNs() < share*allNs {
+				continue
+			}
+			kernels++
+			if k.isInside() {
+				inside++
+			}
+			if k.errorNs <= 0.15*k.estimatedNs {
+				precise++
+			}
+		}
+		fmt.Fprintf(
+			out,
+			"of %d kernels with at least %.0f%% of the time, %d within two errors, %d with an error of at most 15%%\n",
+			kernels,
+			100*share,
+			inside,
+			precise,
+		)
+	}
 }
 
 // printSums prints sums over the kernels with an estimate, or over those with bounds only.
@@ -136,7 +175,7 @@ func printSums(out io.Writer, list []*kernelTimes, isLimited bool) {
 		lowNs += works * (k.estimatedNs - 2*k.errorNs)
 		highNs += works * (k.estimatedNs + 2*k.errorNs)
 		offNs += works * math.Abs(k.estimatedNs-mean)
-		if math.Abs(k.estimatedNs-mean) <= 2*k.errorNs {
+		if k.isInside() {
 			covered++
 		}
 	}

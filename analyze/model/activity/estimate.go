@@ -35,7 +35,17 @@ func (a *Activity) EstimateOf(pid int32, op Op, label int32) Estimate {
 	if d == nil {
 		return Estimate{}
 	}
-	e := Estimate{MeanNs: d.MeanNs, ErrorNs: d.ErrorNs, Quality: Estimated, of: durationKey{pid, labelKey{op, label}}}
+	return d.Estimate()
+}
+
+// Estimate returns the mean with errors that the least squares do not show. Its quality is Unknown without a mean.
+func (d *Duration) Estimate() Estimate {
+	if !d.IsEstimated {
+		return Estimate{}
+	}
+	e := Estimate{
+		MeanNs: d.MeanNs, ErrorNs: d.ErrorNs, Quality: Estimated, of: durationKey{d.Pid, labelKey{d.Op, d.Label}},
+	}
 	switch {
 	case d.IsLimited:
 		lowNs, highNs := d.MeanNs-2*d.ErrorNs, boundSlack*(d.MeanNs+2*d.ErrorNs)
