@@ -34,6 +34,7 @@ type workReview struct {
 	tried  int64 // works with a channel
 	// seen counts works that began after the recorder had found their channel.
 	seen, seenMeasured int64
+	numbered           int64 // of seen: their number is known
 	matched            map[ledgerCallKey]bool
 	lateNs             int64 // see lateness
 	wrong              []string
@@ -239,6 +240,9 @@ func (v *workReview) count(w *activity.Work, startNs int64) {
 	late := startNs > v.run.channels[w.Channel].StartNs
 	if late {
 		v.seen++
+		if w.Number > 0 {
+			v.numbered++
+		}
 	}
 	isCopy := w.Call.Op == activity.OpCopyToDevice || w.Call.Op == activity.OpCopyToHost
 	switch {
