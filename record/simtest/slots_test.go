@@ -165,8 +165,13 @@ func TestSlotsEqualTheLedger(t *testing.T) {
 		slot    uint64
 		counter int64
 	}
-	works, final := make(map[completion]Work), make(map[uint64]pair)
+	type timeWord struct {
+		slot  uint64
+		gpuNs int64
+	}
+	works, final, times := make(map[completion]Work), make(map[uint64]pair), make(map[timeWord]bool)
 	for _, w := range run.ledger.Works {
+		times[timeWord{w.Slot, w.GPUNs}] = true
 		works[completion{w.Slot, w.Counter}] = w
 		final[w.Slot] = pair{w.Counter, w.GPUNs}
 	}
@@ -183,9 +188,8 @@ func TestSlotsEqualTheLedger(t *testing.T) {
 		case s.pair.gpuNs == w.GPUNs:
 			equal++
 			late = min(late, s.readNs-w.WordNs)
-		case s.pair.gpuNs != works[completion{s.slot, s.pair.counter - 1}].GPUNs &&
-			s.pair.gpuNs != works[completion{s.slot, s.pair.counter + 1}].GPUNs:
-			t.Fatalf("%+v: neither the time of %+v nor of the works before and after", s, w)
+		case !times[timeWord{s.slot, s.pair.gpuNs}]: // the reader may lose its processor between the words
+			t.Fatalf("%+v: the time of no work on the slot", s)
 		default:
 			torn++
 		}
