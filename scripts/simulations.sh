@@ -10,8 +10,8 @@ key=$({
 	echo "$PWD" "${SIMCUDA_CFLAGS:-}" "${SIMTORCH_CXXFLAGS:-}"
 	"$cc" --version
 	"$cxx" --version
-	git ls-files -s Makefile 'examples/*.c' 'examples/*.h' 'examples/*.cpp' 'examples/*.sh'
-	git diff HEAD -- Makefile 'examples/*.c' 'examples/*.h' 'examples/*.cpp' 'examples/*.sh'
+	git ls-files -s 'examples/*.c' 'examples/*.h' 'examples/*.cpp' 'examples/*.sh'
+	git diff HEAD -- 'examples/*.c' 'examples/*.h' 'examples/*.cpp' 'examples/*.sh'
 	git ls-files -o --exclude-standard -z 'examples/*.c' 'examples/*.h' 'examples/*.cpp' 'examples/*.sh' | xargs -0 cat
 } | sha256sum)
 if [ "$(cat "$kept/key" 2>/dev/null)" = "$key" ]; then

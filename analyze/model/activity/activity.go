@@ -59,7 +59,7 @@ func findBest(source Source, channels []Channel, opt Options) (*attempt, error) 
 	}
 	change := func(to assumption) error {
 		other, err := try(source, channels, opt, to)
-		if err == nil && other.missing() < best.missing() {
+		if err == nil && other.isBetterThan(best) {
 			best = other
 		}
 		return err
@@ -82,14 +82,17 @@ func findBest(source Source, channels []Channel, opt Options) (*attempt, error) 
 
 // attempt numbers the works under one assumption.
 type attempt struct {
-	source  Source
-	opt     Options
-	survey  *survey
-	pairs   map[int32]int32
-	out     *results
-	reader  *reader // after the replay that filled out
-	works   int64   // numbered works of plausible channels, without slips
-	assumed assumption
+	source Source
+	opt    Options
+	survey *survey
+	pairs  map[int32]int32
+	out    *results
+	reader *reader // after the replay that filled out
+	works  int64   // numbered works of plausible channels, without slips
+	// conflicts counts how often calls and counters disagreed, also on channels without a pair. A wrong assumption may
+	// number as many works: where launches are not recorded, copies that ran elsewhere hide them.
+	conflicts int64
+	assumed   assumption
 	// unknownTiming and unknownPlace report that the calls leave this open.
 	unknownTiming, unknownPlace bool
 }
@@ -116,6 +119,7 @@ func try(source Source, channels []Channel, opt Options, assumed assumption) (*a
 		return nil, err
 	}
 	for _, c := range a.reader.channels {
+		a.conflicts += c.counts.Conflicts
 		if c.isPlausible() {
 			a.works += c.finals - c.counts.Extra
 		}
@@ -150,6 +154,15 @@ func (a *attempt) isConsistent() bool {
 // missing returns the number of works without a number. Both assumptions number about as many works, but
 // the wrong one has more works to number, or more that no call explains.
 func (a *attempt) missing() int64 { return a.reader.calls - a.works }
+
+// isBetterThan compares two assumptions. If both number about as many works, the one with fewer conflicts is better.
+func (a *attempt) isBetterThan(b *attempt) bool {
+	more := b.missing() - a.missing()
+	if about := a.reader.calls / 5; max(more, -more) <= about && a.conflicts != b.conflicts {
+		return a.conflicts < b.conflicts
+	}
+	return more > 0
+}
 
 // result returns the result of the last replay.
 func (a *attempt) result() *Result { return a.out.result(a.reader, a.survey, a.pairs) }
