@@ -7,13 +7,14 @@ last line of its output is JSON with these times. --reference FOLDER lets CUPTI 
 FOLDER/libreference.so is loaded, and FOLDER/on and FOLDER/off turn CUPTI on and off.
 """
 import argparse
-import ctypes
 import json
 import os
 import random
 import time
 
 import torch
+
+from reference import Reference
 
 LAYERS, SIZE = 8, 4096
 
@@ -101,35 +102,6 @@ class Program:
         return sum(a.elapsed_time(b) for a, b in pairs) * 1000 / len(pairs) if pairs else None
 
 
-def has(folder, name):
-    return bool(folder) and os.path.exists(os.path.join(folder, name))
-
-
-class Reference:
-    """CUPTI, which files in a folder turn on and off."""
-
-    def __init__(self, folder):
-        self.folder, self.is_on, self.looked = folder, False, 0
-        self.library = ctypes.CDLL(os.path.join(folder, "libreference.so")) if folder else None
-
-    def look(self):
-        if not self.folder or time.monotonic() - self.looked < 0.25:
-            return
-        self.looked = time.monotonic()
-        if not self.is_on and has(self.folder, "on"):
-            torch.cuda.synchronize()
-            with open(os.path.join(self.folder, "on")) as file:
-                if self.library.reference_start(file.read().encode()):
-                    raise RuntimeError("CUPTI cannot be turned on")
-            self.is_on = True
-        elif self.is_on and has(self.folder, "off"):
-            torch.cuda.synchronize()
-            self.library.reference_stop()
-            self.is_on = False
-            os.remove(os.path.join(self.folder, "on"))
-            os.remove(os.path.join(self.folder, "off"))
-
-
 def main():
     options = parse()
     print("pid", os.getpid(), flush=True)
@@ -137,13 +109,15 @@ def main():
     program = Program(options)
     product_us = mean_us(lambda: program.x @ program.weights[0])
     tanh_us = mean_us(lambda: torch.tanh(program.x))
-    reference = Reference(options.reference)
-    steps, begin = 0, time.time()
+    reference = None
     if options.reference:
-        open(os.path.join(options.reference, "ready"), "w").close()
-    while time.time() - begin < options.seconds and not has(options.reference, "quit"):
+        reference = Reference(options.reference, os.path.join(options.reference, "libreference.so"))
+        reference.write("ready")
+    steps, begin = 0, time.time()
+    while time.time() - begin < options.seconds and not (reference and reference.is_over):
         program.step(steps)
-        reference.look()
+        if reference:
+            reference.look()
         if random.random() < 1 / 40:
             time.sleep(options.pause_ms / 1000)
         steps += 1

@@ -8,11 +8,10 @@ appears. It ends when FOLDER/quit appears. FOLDER/steps has the Unix time in ns 
 scripts/compare-cupti.sh uses it.
 """
 import argparse
-import ctypes
-import os
 import time
 
 import models
+from reference import Reference
 
 
 def main():
@@ -24,39 +23,18 @@ def main():
 
     import torch
 
-    def has(name):
-        return os.path.exists(os.path.join(options.folder, name))
-
     step = models.STEPS[options.workload]()
-    library = ctypes.CDLL(options.reference)
+    reference = Reference(options.folder, options.reference)
     begin = time.monotonic()
     while time.monotonic() - begin < 3:
         step()
     torch.cuda.synchronize()
-    open(os.path.join(options.folder, "ready"), "w").close()
-    looked, is_on = time.monotonic(), False
-    steps = open(os.path.join(options.folder, "steps"), "w")
-    while True:
-        step()
-        print(time.time_ns(), file=steps)
-        if time.monotonic() - looked < 0.25:
-            continue
-        looked = time.monotonic()
-        if has("quit"):
-            steps.close()
-            return
-        if not is_on and has("on"):
-            torch.cuda.synchronize()
-            with open(os.path.join(options.folder, "on")) as file:
-                if library.reference_start(file.read().encode()):
-                    raise RuntimeError("CUPTI cannot be turned on")
-            is_on = True
-        if is_on and has("off"):
-            torch.cuda.synchronize()
-            library.reference_stop()
-            is_on = False
-            os.remove(os.path.join(options.folder, "on"))
-            os.remove(os.path.join(options.folder, "off"))
+    reference.write("ready")
+    with open(reference.path("steps"), "w") as steps:
+        while not reference.is_over:
+            step()
+            print(time.time_ns(), file=steps)
+            reference.look()
 
 
 main()
