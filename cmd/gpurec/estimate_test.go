@@ -18,8 +18,7 @@ import (
 )
 
 // TestLaunchesAreEstimated records a program with a small --max-overhead, so that most launches are
-// left out. The estimated number of launches must be within 5 % of those in simcuda's ledger, which is
-// four times the standard deviation of the estimate.
+// left out. The estimated number of launches must be within 5 % of those in simcuda's ledger.
 func TestLaunchesAreEstimated(t *testing.T) {
 	testclass.Root(t)
 	requireSimcuda(t, "storm", privilege.AttachMulti)

@@ -158,8 +158,8 @@ func (t *JobThread) LaunchGraph(s *JobStream, graph int64, gpuNs int64) {
 	t.submit(s, s.sim.channel, activity.OpGraph, gpuNs).Ptr = graph
 }
 
-// shortCopy is the longest copy of pageable memory that runs on the channel of its stream, bytes.
-const shortCopy = 64 << 10
+// maxShortBytes is the size up to which copies of pageable memory run on the channel of their stream.
+const maxShortBytes = 64 << 10
 
 // Copy copies bytes of pageable memory between host and device, or on the device: op is OpCopyToDevice, OpCopyToHost or
 // OpCopyOnDevice. The call does not wait.
@@ -167,7 +167,7 @@ func (t *JobThread) Copy(s *JobStream, op activity.Op, bytes, gpuNs int64) {
 	on := s.sim.channel
 	switch op {
 	case activity.OpCopyToDevice:
-		if bytes > shortCopy {
+		if bytes > maxShortBytes {
 			on = t.job.enginesOf(s.sim).toDevice
 		}
 	case activity.OpCopyToHost:

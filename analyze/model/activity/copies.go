@@ -5,18 +5,18 @@ package activity
 // for some copies. All other copies between host and device run on copy engines. docs/benchmarks/gpu-times.md has
 // the measurement.
 const (
-	// shortCopy is the longest copy that always runs on the channel of its stream.
-	shortCopy = 4 << 10
-	// longCopy is the longest copy that may do so.
-	longCopy = 64 << 10
+	// Copies up to onStreamBytes always run on the channel of their stream.
+	onStreamBytes = 4 << 10
+	// Copies above anyPlaceBytes always run on a copy engine.
+	anyPlaceBytes = 64 << 10
 )
 
 // placeOf returns the channel of a copy to the device of a number of bytes; 0: the number is unknown.
 func placeOf(bytes int64) Place {
 	switch {
-	case bytes > longCopy:
+	case bytes > anyPlaceBytes:
 		return OnEngine
-	case bytes > shortCopy || bytes <= 0:
+	case bytes > onStreamBytes || bytes <= 0:
 		return AnyPlace
 	}
 	return OnStream

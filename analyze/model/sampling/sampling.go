@@ -143,7 +143,7 @@ const MaxNeighborRatio = 2
 
 // minNeighborWork is the number of work calls in the neighboring times of a gap that an estimate by
 // these calls needs. minWork is their number in the neighboring times of all gaps. It is smaller, because
-// without them an estimate is too low by as much as probes slow a program down: 38 % where it only launches.
+// without them an estimate is too low by as much as probes slow a program down.
 const minNeighborWork, minWork = 30, 10
 
 // IsWork reports whether a recorded call shows how much work a program did in a sampling gap: memory

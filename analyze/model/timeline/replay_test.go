@@ -17,10 +17,7 @@ import (
 func TestReplay(t *testing.T) {
 	testclass.Unit(t)
 	const p, q = 0x7f0000000000, 0x7f0000100000
-	for name, c := range map[string]struct {
-		tape func(*analyzetest.TestRecording)
-		want analyzetest.ReplayResult
-	}{
+	for name, c := range map[string]replayCase{
 		"alloc and free": {
 			func(tp *analyzetest.TestRecording) { tp.AddAlloc(1, 10, p, 100); tp.AddFree(20, 5, p) },
 			analyzetest.ReplayResult{Peak: 100, Allocs: 1, Frees: 1},
@@ -104,16 +101,7 @@ func TestReplay(t *testing.T) {
 			analyzetest.ReplayResult{Live: map[string]int64{"42 device 7f0000000000": 30}, Peak: 100, Allocs: 2, Frees: 1, Nested: 1},
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			tp := analyzetest.NewTestRecording(t)
-			c.tape(tp)
-			if c.want.Live == nil {
-				c.want.Live = map[string]int64{}
-			}
-			if got := analyzetest.CheckReplay(t, tp.Timeline()); fmt.Sprint(got) != fmt.Sprint(c.want) {
-				t.Errorf("got  %+v\nwant %+v", got, c.want)
-			}
-		})
+		t.Run(name, func(t *testing.T) { c.check(t) })
 	}
 }
 
