@@ -190,7 +190,7 @@ func (t *JobThread) submit(s *JobStream, on *gpuChannel, op activity.Op, gpuNs i
 		s.sim.endNs = s.waitNs
 	}
 	s.waitNs = 0
-	from, to := g.runWork(s.sim, on, submitNs, float64(gpuNs))
+	from, to := g.runWork(s.sim, on, submitNs, float64(gpuNs), false)
 	if op == activity.OpKernel {
 		on.launches = append(on.launches, t.NowNs)
 	}

@@ -26,6 +26,7 @@ type Plan struct {
 	Extra     float64 // share of fills and copies with one more work
 	Short     float64 // share of copies to the device that run on the channel of their stream
 	AnyPlace  bool    // the calls of these copies do not say where they run
+	Fills     bool    // kernels and graphs fill the GPU: one of another stream is taken from its queue, and waits
 	EndWords  bool    // progress words belong to the ends of all works, as on no known GPU
 
 	Untimed   bool    // events have no timing, and the recorder does not know that
@@ -59,6 +60,7 @@ type Program struct {
 	// counters are the counters of the samples of a channel; set by IsNearTorn
 	counters map[int32][]int64
 	gpus     []*gpuChannel
+	filledNs int64 // end of the last kernel, if kernels fill the GPU
 }
 
 type tornSample struct {
@@ -323,7 +325,8 @@ func (g *Program) submit(
 	if op == activity.OpGraph && g.Parts > 0 {
 		s.endNs += graphGapNs
 	}
-	run := func() (from, to int64) { return g.runWork(s, on, t.submitNs, mean) }
+	fills := g.Fills && (op == activity.OpKernel || op == activity.OpGraph)
+	run := func() (from, to int64) { return g.runWork(s, on, t.submitNs, mean, fills) }
 	if (op == activity.OpFill || op == activity.OpCopyOnDevice) && g.random.Float64() < g.Extra {
 		run()
 	}
@@ -345,21 +348,36 @@ func (g *Program) submit(
 	end := t.submitNs + 200 + g.random.Int64N(1500)
 	g.Calls = append(g.Calls, activity.Call{
 		StartNs: t.nowNs, EndNs: end, Pid: t.process.pid, Tid: t.tid, Device: t.process.device, Context: 0xc0,
-		Stream: s.handle, ID: int64(len(g.Truth) - 1), Label: label, Op: op, StartsEarly: early,
+		Stream: s.handle, ID: int64(len(g.Truth) - 1), Label: label, Op: op, StartsEarly: early, Blocks: g.blocks(),
 	})
 	t.nowNs, s.returnNs = end, end
 	return &g.Calls[len(g.Calls)-1]
 }
 
+// blocks returns the size of the grid of kernels.
+func (g *Program) blocks() int64 {
+	if g.Fills {
+		return 1024
+	}
+	return 8
+}
+
 // runWork runs a work. It begins when the work before it on its stream has ended, and the works before
-// it on the channel have begun. A copy engine runs one work at a time.
-func (g *Program) runWork(s *simStream, on *gpuChannel, submitNs int64, mean float64) (from, to int64) {
+// it on the channel have begun. A copy engine runs one work at a time. A kernel that needs the whole GPU begins to run
+// when most blocks of the one before have ended; until then, it waits outside of its queue.
+func (g *Program) runWork(
+	s *simStream, on *gpuChannel, submitNs int64, mean float64, fills bool,
+) (from, to int64) {
 	latency := 1400 + g.random.Int64N(1100)
 	if g.random.IntN(100) == 0 {
 		latency += g.random.Int64N(12_000)
 	}
 	from = max(s.endNs+300+g.random.Int64N(1400), on.freeNs+100+g.random.Int64N(400), submitNs+latency)
-	to = from + max(200, int64(mean*(0.9+0.2*g.random.Float64())))
+	run := from
+	if fills {
+		run = max(from, g.filledNs-int64(mean/8))
+	}
+	to = run + max(200, int64(mean*(0.9+0.2*g.random.Float64())))
 	on.freeNs = from
 	word := from
 	if g.EndWords || on.runsCopies(s.process) { // its word belongs to the end
@@ -374,6 +392,9 @@ func (g *Program) runWork(s *simStream, on *gpuChannel, submitNs int64, mean flo
 	s.doneNs = max(s.doneNs, shown, to)
 	on.shown, on.words = append(on.shown, shown), append(on.words, word)
 	on.works = append(on.works, [2]int64{from, to})
+	if fills {
+		g.filledNs = max(g.filledNs, to)
+	}
 	return from, to
 }
 

@@ -38,6 +38,7 @@ type channelState struct {
 	// What results collects: busy times, works by index of set.keys, works without an index, the start
 	// of the first call, and the end of the last work (Unix ns; 0: unknown).
 	busy            *busyTimes
+	filled          spans // times in which operations that fill the GPU certainly ran
 	set             *equationSet
 	works           []int64
 	unlisted        int64
@@ -51,6 +52,7 @@ const staleNs = 50_000_000
 func newChannelState(c Channel, clock *Clock, out *results) *channelState {
 	return &channelState{
 		Channel: c, clock: clock, out: out, means: out.means[c.Pid], least: -unbounded, busy: newBusyTimes(),
+		filled: spans{mayGrow: true},
 	}
 }
 

@@ -21,6 +21,8 @@ type Duration struct {
 	// IsLimited reports that no equation has the label. MeanNs is the middle of its bounds then, and
 	// ErrorNs a quarter of their distance.
 	IsLimited bool
+	// IsShared reports that the duration is unknown because kernels of other streams filled the GPU at the same time.
+	IsShared bool
 }
 
 // TotalNs returns the estimated duration of all recorded works, and its standard error.
@@ -42,8 +44,25 @@ type solver struct {
 }
 
 // solve returns the durations of all labels, the largest total first.
-func (e *equationSet) solve(pid int32) []Duration {
-	s := solver{set: e, equations: e.list}
+func (e *equationSet) solve(pid int32, o *overlaps) []Duration {
+	list := e.durations(pid, e.list)
+	if alone, shared := e.splitShared(o); len(shared) > 0 {
+		own := e.durations(pid, alone)
+		for i, s := range e.compareShared(alone, shared, own) {
+			list[i].applyShared(&own[i], &s)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Duration) int {
+		x, _ := a.TotalNs()
+		y, _ := b.TotalNs()
+		return cmp.Compare(y, x)
+	})
+	return list
+}
+
+// durations returns the durations of all labels that follow from equations, by index of the label.
+func (e *equationSet) durations(pid int32, equations []equation) []Duration {
+	s := solver{set: e, equations: equations}
 	s.selectLabels()
 	if len(s.used) > 0 {
 		s.fit()
@@ -227,13 +246,13 @@ func multiply(a, b [][]float64) [][]float64 {
 // 149 of 156 kernels (full), and for 94 of 123 (auto).
 const errorFactor = 1.5
 
-// limit uses the times that works took at most. Their mean bounds the mean duration: an estimate far above
+// applyLimits uses the times that works took at most. Their mean bounds the mean duration: an estimate far above
 // it is wrong, because few works waited in the queue, for another reason than the work before them. An
 // estimate with a larger error says less than that bound. Without an estimate, kernels are assumed to take
 // about equally long: some of many are followed at once by the next work, so the lowest limits are close.
 // The limits of copies are all about as close, so the lowest ones are those of short copies. With few
 // times, an estimate needs an error below its value.
-func (d *Duration) limit(l *sampledTime) {
+func (d *Duration) applyLimits(l *limits) {
 	const few, share = 5, 50
 	if len(l.list) < few {
 		d.IsEstimated = d.IsEstimated && d.ErrorNs < d.MeanNs
@@ -265,13 +284,8 @@ func (s *solver) durations(pid int32) []Duration {
 			}
 			d.ErrorNs = errorFactor * math.Sqrt(s.variances[column]+systematicNs*systematicNs)
 		}
-		d.limit(&s.set.limits[label])
+		d.applyLimits(&s.set.limits[label])
 		list = append(list, d)
 	}
-	slices.SortStableFunc(list, func(a, b Duration) int {
-		x, _ := a.TotalNs()
-		y, _ := b.TotalNs()
-		return cmp.Compare(y, x)
-	})
 	return list
 }

@@ -1,6 +1,8 @@
 package activity
 
-import "math/rand/v2"
+import (
+	"math/rand/v2"
+)
 
 // A work in the queue begins when the work before it on its stream has ended. So the time between two
 // samples, if the queue was never empty, is the sum of the durations of the works that began from the
@@ -23,6 +25,7 @@ type equation struct {
 	terms []term
 	sumNs float64
 	works int32
+	from  spanStart
 	// isLoose reports that a start in it is estimated, so its residual says nothing about other equations.
 	isLoose bool
 }
@@ -31,33 +34,16 @@ type equation struct {
 type equationSet struct {
 	indices [OpCopyToHost + 1][]int32 // index of a label plus 1, by label plus 1
 	keys    []labelKey
-	works   []int64       // works by label
-	alone   []int64       // equations with one work by label
-	limits  []sampledTime // upper bounds of durations by label
+	works   []int64  // works by label
+	alone   []int64  // equations with one work by label
+	limits  []limits // upper bounds of durations by label
 	list    []equation
 	seen    int // equations so far
 	scratch []term
 }
 
-// sampledTime is a random sample of times, with a bounded size.
-type sampledTime struct {
-	list []int32 // ns
-	seen int
-}
-
-// maxTimes bounds the times of a sampledTime. maxTimeNs is the longest time in it.
-const (
-	maxTimes  = 1000
-	maxTimeNs = 1 << 30
-)
-
-func (l *sampledTime) meanNs() float64 {
-	sum := 0.0
-	for _, ns := range l.list {
-		sum += float64(ns)
-	}
-	return sum / float64(len(l.list))
-}
+// maxTimes bounds the times of limits and of wordEvidence.
+const maxTimes = 1000
 
 // labelOf returns the index of a label. It returns -1 if there are too many labels.
 func (e *equationSet) labelOf(key labelKey) int32 {
@@ -75,13 +61,13 @@ func (e *equationSet) labelOf(key labelKey) int32 {
 	}
 	i := int32(len(e.keys))
 	list[at] = i + 1
-	e.keys, e.works, e.limits = append(e.keys, key), append(e.works, 0), append(e.limits, sampledTime{})
+	e.keys, e.works, e.limits = append(e.keys, key), append(e.works, 0), append(e.limits, limits{})
 	e.alone = append(e.alone, 0)
 	return i
 }
 
 // add adds an equation about the durations of calls.
-func (e *equationSet) add(calls []issuedCall, sumNs int64, random *rand.Rand) {
+func (e *equationSet) add(calls []issuedCall, sumNs int64, from spanStart, random *rand.Rand) {
 	e.scratch = e.scratch[:0]
 	works := int32(0)
 	for i := range calls {
@@ -93,24 +79,20 @@ func (e *equationSet) add(calls []issuedCall, sumNs int64, random *rand.Rand) {
 			return
 		}
 	}
-	e.addTerms(e.scratch, sumNs, works, random)
+	e.addEquation(equation{e.scratch, float64(sumNs), works, from, false}, random)
 }
 
 // addSingle adds an equation about the duration of one work, of the label with index i.
-func (e *equationSet) addSingle(i int32, ns int64, random *rand.Rand) {
-	e.addTerms([]term{{i, 1}}, ns, 1, random)
-}
-
-// addTerms adds an equation, or replaces a random one if there are too many.
-func (e *equationSet) addTerms(terms []term, sumNs int64, works int32, random *rand.Rand) {
-	e.addEquation(equation{terms, float64(sumNs), works, false}, random)
+func (e *equationSet) addSingle(i int32, ns int64, from spanStart, random *rand.Rand) {
+	e.addEquation(equation{[]term{{i, 1}}, float64(ns), 1, from, false}, random)
 }
 
 // addLoose adds an equation in which a start is estimated.
-func (e *equationSet) addLoose(terms []term, sumNs int64, random *rand.Rand) {
-	e.addEquation(equation{terms, float64(sumNs), int32(len(terms)), true}, random)
+func (e *equationSet) addLoose(terms []term, sumNs int64, from spanStart, random *rand.Rand) {
+	e.addEquation(equation{terms, float64(sumNs), int32(len(terms)), from, true}, random)
 }
 
+// addEquation adds an equation, or replaces a random one if there are too many.
 func (e *equationSet) addEquation(eq equation, random *rand.Rand) {
 	e.seen++
 	if eq.works == 1 {
@@ -130,15 +112,32 @@ func (e *equationSet) addEquation(eq equation, random *rand.Rand) {
 	}
 }
 
+// limits is a random sample of the times that operations of a label took at most, with a bounded size.
+type limits struct {
+	list    []int64 // ns
+	seen    int
+	leastNs int64 // the lowest one of all; 0: there are none
+}
+
+func (l *limits) meanNs() float64 {
+	sum := 0.0
+	for _, ns := range l.list {
+		sum += float64(ns)
+	}
+	return sum / float64(len(l.list))
+}
+
 // addLimit adds a time that a work of the label with index i took at most.
 func (e *equationSet) addLimit(i int32, ns int64, random *rand.Rand) {
 	l := &e.limits[i]
 	l.seen++
-	time := int32(min(ns, maxTimeNs))
+	if l.leastNs == 0 || ns < l.leastNs {
+		l.leastNs = ns
+	}
 	if len(l.list) < maxTimes {
-		l.list = append(l.list, time)
+		l.list = append(l.list, ns)
 	} else if at := random.IntN(l.seen); at < maxTimes {
-		l.list[at] = time
+		l.list[at] = ns
 	}
 }
 
@@ -188,7 +187,7 @@ func (r *results) addEquations(c *channelState, counter int64) {
 			queuedFromNs = b.begin.LoNs
 		}
 		if areQueued(calls[1:], queuedFromNs) {
-			set.add(works, ns, r.random)
+			set.add(works, ns, spanStart{c, a.begin.LoNs}, r.random)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 type Estimate struct {
 	MeanNs, ErrorNs float64 // ErrorNs is the standard error, or a quarter of the distance of the bounds
 	Quality         Quality
+	IsShared        bool // Quality is Unknown for the reason of Duration.IsShared
 	of              durationKey
 }
 
@@ -33,7 +34,7 @@ const (
 func (a *Activity) EstimateOf(pid int32, op Op, label int32) Estimate {
 	d := a.MeanOf(pid, op, label)
 	if d == nil {
-		return Estimate{}
+		return Estimate{IsShared: a.shared[durationKey{pid, labelKey{op, label}}]}
 	}
 	return d.Estimate()
 }
@@ -41,7 +42,7 @@ func (a *Activity) EstimateOf(pid int32, op Op, label int32) Estimate {
 // Estimate returns the mean with errors that the least squares do not show. Its quality is Unknown without a mean.
 func (d *Duration) Estimate() Estimate {
 	if !d.IsEstimated {
-		return Estimate{}
+		return Estimate{IsShared: d.IsShared}
 	}
 	e := Estimate{
 		MeanNs: d.MeanNs, ErrorNs: d.ErrorNs, Quality: Estimated, of: durationKey{d.Pid, labelKey{d.Op, d.Label}},
@@ -65,6 +66,7 @@ type TimeSum struct {
 	totalPs, boundedPs int64                 // time of all works, and of those with bounds only, ps
 	boundsPs           int64                 // half of the distance of the bounds of the latter, ps
 	works, unknown     int64                 // works with and without an estimate, in thousandths
+	shared             int64                 // works whose Estimate.IsShared is true, in thousandths
 	labels             map[durationKey]int64 // sums of standard errors, ps
 }
 
@@ -78,6 +80,9 @@ func (s *TimeSum) Add(e Estimate, works float64) {
 		return
 	case e.Quality == Unknown:
 		s.unknown += perThousand(works)
+		if e.IsShared {
+			s.shared += perThousand(works)
+		}
 		return
 	case s.labels == nil:
 		s.labels = make(map[durationKey]int64)
@@ -102,6 +107,7 @@ func (s *TimeSum) Merge(o *TimeSum) {
 	s.boundsPs += o.boundsPs
 	s.works += o.works
 	s.unknown += o.unknown
+	s.shared += o.shared
 	for label, ps := range o.labels {
 		s.labels[label] += ps
 	}
@@ -115,6 +121,19 @@ func (s *TimeSum) Works() float64 { return float64(s.works) / 1000 }
 
 // Unknown returns the number of works without an estimate.
 func (s *TimeSum) Unknown() float64 { return float64(s.unknown) / 1000 }
+
+// Shared returns the number of works without an estimate because kernels of other streams filled the GPU at the same
+// time.
+func (s *TimeSum) Shared() float64 { return float64(s.shared) / 1000 }
+
+// AllNs returns TotalNs if it is the time of at least three quarters of the works, and 0 otherwise: shares in it would
+// say nothing.
+func (s *TimeSum) AllNs() float64 {
+	if s.unknown > (s.works+s.unknown)/4 {
+		return 0
+	}
+	return s.TotalNs()
+}
 
 // ErrorNs returns two standard errors of the estimated times, plus half the distance of the bounds of the
 // others.

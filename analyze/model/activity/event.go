@@ -94,6 +94,7 @@ type Call struct {
 	Waits                  bool     // the call adds a work, and returns after its end
 	AnyTiming              bool     // of OpRecordEvent: the event may have no timing
 	Place                  Place    // of OpCopyToDevice
+	Blocks                 int64    // of OpKernel: thread blocks of the grid; 0: unknown
 }
 
 // Place is the channel that runs a copy to the device.

@@ -17,6 +17,7 @@ type Activity struct {
 	UntilNs int64
 	plan    *attempt
 	means   map[durationKey]*Duration
+	shared  map[durationKey]bool // durations with IsShared
 }
 
 // Of returns the activity of a recording in a window. It computes it once for all views of the
@@ -110,7 +111,14 @@ func compute(t *timeline.Timeline, w query.Window, untilNs int64) (*Activity, er
 	result := plan.result()
 	plan.out, plan.reader = nil, nil
 	result.Labels = labels.list
-	return &Activity{Result: result, UntilNs: untilNs, plan: plan, means: result.durationsByKey()}, nil
+	a := &Activity{
+		Result: result, UntilNs: untilNs, plan: plan, means: result.durationsByKey(), shared: make(map[durationKey]bool),
+	}
+	for i := range result.Durations {
+		d := &result.Durations[i]
+		a.shared[durationKey{d.Pid, labelKey{d.Op, d.Label}}] = d.IsShared
+	}
+	return a, nil
 }
 
 // recordedChannels returns the channels of a recording.

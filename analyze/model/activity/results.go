@@ -132,6 +132,7 @@ func (r *results) addWork(c *channelState, w *Work) {
 	busy := w.busyInterval(c.endNs).clip(r.window)
 	certain := w.certainInterval().clip(r.window)
 	c.busy.add(certain, busy)
+	r.noteFilled(c, w)
 	if w.Call.StartNs < r.window.FromNs || w.Call.StartNs > r.window.ToNs {
 		return
 	}
@@ -157,10 +158,7 @@ func (r *results) addWork(c *channelState, w *Work) {
 
 // countWork counts a work for the total of its label.
 func (r *results) countWork(c *channelState, w *Work) {
-	if c.set == nil {
-		c.set = r.equationsOf(c.Pid)
-	}
-	i := c.set.labelOf(labelKey{w.Call.Op, w.Call.Label})
+	i := r.labelOf(c, w)
 	if i < 0 {
 		c.unlisted++
 		return
@@ -171,20 +169,28 @@ func (r *results) countWork(c *channelState, w *Work) {
 	}
 	c.works[i]++
 	if w.handOverNs > 0 {
-		c.set.addSingle(i, w.handOverNs, r.random)
+		c.set.addSingle(i, w.handOverNs, spanStart{c, w.StartNs()}, r.random)
 	}
 	if w.toCopyNs > 0 {
 		if k := c.set.labelOf(w.copyLabel); k >= 0 {
-			c.set.addLoose([]term{{i, 1}, {k, 1}}, w.toCopyNs+2*gapMeanNs, r.random)
+			c.set.addLoose([]term{{i, 1}, {k, 1}}, w.toCopyNs+2*gapMeanNs, spanStart{c, w.StartNs()}, r.random)
 		}
 	}
 	if ns := w.copyNs(); ns > 0 {
-		c.set.addLoose([]term{{i, 1}}, ns+gapMeanNs, r.random)
+		c.set.addLoose([]term{{i, 1}}, ns+gapMeanNs, spanStart{}, r.random)
 	}
 	if w.StartQuality == Measured && w.EndQuality >= Bounded ||
 		(w.isCopy() || w.Call.StartsEarly) && w.EndQuality == Measured {
 		c.set.addLimit(i, w.Duration.HiNs, r.random)
 	}
+}
+
+// labelOf returns the index of the label of a work, or -1.
+func (r *results) labelOf(c *channelState, w *Work) int32 {
+	if c.set == nil {
+		c.set = r.equationsOf(c.Pid)
+	}
+	return c.set.labelOf(labelKey{w.Call.Op, w.Call.Label})
 }
 
 // addUncertain adds the times up to a counter in which the channel may have run works without a call.
@@ -200,6 +206,9 @@ func (r *results) addUncertain(c *channelState, counter int64) {
 			busy.LoNs = a.seenNs
 		}
 		c.busy.possible.add(busy.clip(r.window))
+		if c.runsStreams {
+			c.filled.add(busy)
+		}
 		c.isUncertain = i == len(c.moments)-1
 	}
 }
@@ -207,7 +216,7 @@ func (r *results) addUncertain(c *channelState, counter int64) {
 // result returns all results.
 func (r *results) result(from *reader, survey *survey, pairs map[int32]int32) *Result {
 	result := &Result{
-		Streams: r.streamActivity(from.streams.list, pairs), Durations: r.durations(), UnpairedWorks: from.unpaired,
+		Streams: r.streamActivity(from.streams.list, pairs), Durations: r.durations(from.sortedChannels()), UnpairedWorks: from.unpaired,
 		Launches: r.launches.list,
 	}
 	durations := result.durationsByKey()
@@ -238,9 +247,9 @@ func (r *Result) durationsByKey() map[durationKey]*Duration {
 }
 
 // durations estimates the durations of all processes.
-func (r *results) durations() (list []Duration) {
+func (r *results) durations(channels []*channelState) (list []Duration) {
 	for _, pid := range slices.Sorted(maps.Keys(r.equations)) {
-		list = append(list, r.equations[pid].solve(pid)...)
+		list = append(list, r.equations[pid].solve(pid, newOverlaps(channels, pid))...)
 	}
 	return list
 }

@@ -238,6 +238,7 @@ func (r *callRows) setCall(c *Call, i int, op functionOp, kernels []int32) {
 	case OpKernel:
 		grid := [3]int32{r.grid[0][i], r.grid[1][i], r.grid[2][i]}
 		c.Label = r.kernelLabel(kernels[r.kernel.Index[i]], grid, c.Stack)
+		c.Blocks = int64(grid[0]) * int64(grid[1]) * int64(grid[2])
 	case OpFill, OpCopyOnDevice, OpCopyToDevice, OpCopyToHost:
 		c.Label = r.sizeLabel(RoundSize(r.bytes[i]))
 		if c.Op == OpCopyToDevice {

@@ -55,18 +55,21 @@ func newSiteTimes(a *Activity) *SiteTimes {
 
 // OfKernel returns the duration of a kernel with a grid that a call site launches.
 func (s *SiteTimes) OfKernel(pid int32, kernel string, grid [3]int32, site string) Estimate {
+	isShared := false
 	for _, label := range [...]Label{
 		{Kernel: kernel, Grid: grid, Site: site},
 		{Kernel: kernel, Grid: grid},
 		{Kernel: kernel, Grid: [3]int32{-1}},
 	} {
 		if number, ok := s.labels[label]; ok {
-			if e := s.activity.EstimateOf(pid, OpKernel, number); e.Quality != Unknown {
+			e := s.activity.EstimateOf(pid, OpKernel, number)
+			if e.Quality != Unknown {
 				return e
 			}
+			isShared = isShared || e.IsShared
 		}
 	}
-	return Estimate{}
+	return Estimate{IsShared: isShared}
 }
 
 // OfGraph returns the duration of a launch of a graph by a call site.

@@ -9,7 +9,7 @@ import "slices"
 
 // wordEvidence has times that tell starts from ends.
 type wordEvidence struct {
-	afterCall, beforeReturn sampledTime
+	afterCall, beforeReturn firstTimes
 	lastDoneNs, lastWordNs  int64 // of the work before; 0: unknown
 }
 
@@ -24,13 +24,13 @@ const (
 // add notes the measured word of a work, in the order of calls. doneNs is when a wait shows that the work was done.
 func (e *wordEvidence) add(p *issuedCall, word Interval, doneNs int64) {
 	if e.lastDoneNs != 0 && e.lastDoneNs <= p.call.StartNs { // the queue was empty
-		e.beforeReturn.addFirst(e.lastDoneNs - e.lastWordNs)
+		e.beforeReturn.add(e.lastDoneNs - e.lastWordNs)
 		if !p.barrier && !p.call.StartsEarly {
 			returnedNs := p.call.StartNs
 			if p.call.EndNs != UnknownNs {
 				returnedNs = p.call.EndNs
 			}
-			e.afterCall.addFirst(word.HiNs - returnedNs)
+			e.afterCall.add(word.HiNs - returnedNs)
 		}
 	}
 	e.lastDoneNs, e.lastWordNs = doneNs, word.HiNs
@@ -51,17 +51,17 @@ func (e *wordEvidence) contradicts(showsEnds bool) bool {
 	return beforeNs <= promptNs && afterNs > lateWordNs
 }
 
-// addFirst adds a time if the list is not full.
-func (l *sampledTime) addFirst(ns int64) {
+// firstTimes are the first maxTimes times of a kind, ns.
+type firstTimes struct{ list []int64 }
+
+// add adds a time if the list is not full.
+func (l *firstTimes) add(ns int64) {
 	if len(l.list) < maxTimes {
-		l.list = append(l.list, int32(min(max(ns, 0), maxTimeNs)))
+		l.list = append(l.list, max(ns, 0))
 	}
 }
 
-func (l *sampledTime) medianNs() int64 {
-	list := slices.Sorted(slices.Values(l.list))
-	return int64(list[len(list)/2])
-}
+func (l *firstTimes) medianNs() int64 { return slices.Sorted(slices.Values(l.list))[len(l.list)/2] }
 
 // contradicted returns the channels whose words show something else than the model assumes. Channels of one kind in a
 // process are judged together, because each has few times.

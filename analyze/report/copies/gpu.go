@@ -73,7 +73,7 @@ var bandwidthColumns = []report.Column{
 }
 
 // addGPUColumns adds the columns of GPU times to a table if there are GPU times. It returns the GPU time of
-// all rows.
+// all rows, or 0 if it is unknown for many copies.
 func addGPUColumns[K comparable](sc *Scan, table *report.Table, rows map[K]*copyStats) (allNs float64) {
 	if sc.times == nil {
 		return 0
@@ -85,7 +85,7 @@ func addGPUColumns[K comparable](sc *Scan, table *report.Table, rows map[K]*copy
 		sum, _ := s.gpu.sum(sc.times)
 		all.Merge(&sum)
 	}
-	return all.TotalNs()
+	return all.AllNs()
 }
 
 // gpuValues returns the values of the columns of GPU times, or none without GPU times.
@@ -108,9 +108,9 @@ func rateOf(bytes int64, ns float64) any {
 	return catalog.MetricValue{Value: float64(bytes) / (ns / 1e9), Unit: catalog.UnitOfMetric("_bytes_per_second")}
 }
 
-// sortRows sorts a table by GPU time if there are GPU times, then by keys.
-func (sc *Scan) sortRows(table *report.Table, keys ...string) {
-	if sc.times != nil {
+// sortRows sorts a table by GPU time if allNs, the GPU time of all rows, is known, then by keys.
+func sortRows(table *report.Table, allNs float64, keys ...string) {
+	if allNs > 0 {
 		keys = slices.Insert(keys, 0, gputime.SumColumn)
 		if table.Name == "copies" {
 			table.Title = "copies by GPU time"

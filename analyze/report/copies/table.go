@@ -168,7 +168,7 @@ func (sc *Scan) groupTable() report.Table {
 			report.HideTitle(table.Columns, name)
 		}
 	}
-	sc.sortRows(&table, "host_sum_ns", "bytes", "copies", "direction", "size", "host_memory", "mode")
+	sortRows(&table, gpuNs, "host_sum_ns", "bytes", "copies", "direction", "size", "host_memory", "mode")
 	return table
 }
 
@@ -260,6 +260,6 @@ func (sc *Scan) siteTable() report.Table {
 			"site":                       sc.Names.List[key.Site],
 		}))
 	}
-	sc.sortRows(&table, "host_sum_ns", "bytes", "copies", "site", "direction", "mode")
+	sortRows(&table, gpuNs, "host_sum_ns", "bytes", "copies", "site", "direction", "mode")
 	return table
 }

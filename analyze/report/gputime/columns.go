@@ -24,7 +24,8 @@ var Columns = []report.Column{
 	},
 	{
 		Key: "gpu_pct", Title: "GPU%", Unit: report.UnitPercent,
-		About: "share of GPU TIME in the GPU time of all rows of the table",
+		About: "share of GPU TIME in the known GPU time of all rows of the table; none if it is unknown for more than a " +
+			"quarter of the launches or copies",
 	},
 	{
 		Key:   "gpu_mean_ns",
@@ -58,7 +59,7 @@ func AddColumns(table *report.Table) {
 	table.HideFirst = slices.Concat(table.HideFirst, HiddenFirst)
 }
 
-// Values returns the values of Columns. allNs is the GPU time of all rows.
+// Values returns the values of Columns. allNs is the GPU time of all rows, or 0 if it is unknown for many of them.
 func Values(sum *activity.TimeSum, allNs float64) report.Values {
 	values := report.Values{"gpu_unknown": units.RoundInt(sum.Unknown())}
 	for i := range Columns {

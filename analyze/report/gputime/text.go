@@ -8,24 +8,40 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
+// sharedReason is why the durations of kernels are unknown although their numbers are known.
+const sharedReason = "kernels of several streams shared the GPU"
+
 // Sentence describes the GPU time of works in a window: "41.20s ± 400.0ms of kernels and graphs in 60.00s,
-// estimated; the GPU time of 2.0% of the launches is unknown". works and calls are plural nouns.
+// estimated; the GPU time of 2.0% of the launches is unknown". works and calls are plural nouns. It names
+// Estimate.IsShared as a reason.
 func Sentence(sum *activity.TimeSum, w query.Window, works, calls string) string {
 	if sum.Works() == 0 {
-		return fmt.Sprintf("unknown for all %s", calls)
+		text := fmt.Sprintf("unknown for all %s", calls)
+		if sum.Shared() > 0 {
+			text += fmt.Sprintf(", for %s of them because %s", percentText(sum.Shared(), sum.Unknown()), sharedReason)
+		}
+		return text
 	}
 	text := fmt.Sprintf("%s ± %s of %s in %s, %s", units.FormatDuration(units.RoundInt(sum.TotalNs())),
 		units.FormatDuration(units.RoundInt(sum.ErrorNs())), works, units.FormatDuration(w.DurNs()),
 		QualityText(sum.Quality()))
+	all := sum.Works() + sum.Unknown()
 	if sum.Unknown() > 0 {
-		text += fmt.Sprintf("; the GPU time of %s of the %s is unknown",
-			percentText(100*sum.Unknown()/(sum.Works()+sum.Unknown())), calls)
+		text += fmt.Sprintf("; the GPU time of %s of the %s is unknown", percentText(sum.Unknown(), all), calls)
+	}
+	switch shared := sum.Shared(); {
+	case shared == 0:
+	case shared == sum.Unknown():
+		text += " because " + sharedReason
+	default:
+		text += fmt.Sprintf(", of %s because %s", percentText(sum.Shared(), all), sharedReason)
 	}
 	return text
 }
 
-// percentText formats a share above 0, which is never printed as 0.
-func percentText(percent float64) string {
+// percentText formats a share of works. A share above 0 is never printed as 0.
+func percentText(part, all float64) string {
+	percent := 100 * part / all
 	if percent < 0.1 {
 		return "less than 0.1%"
 	}

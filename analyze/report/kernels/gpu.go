@@ -23,16 +23,17 @@ func (sc *Scan) graphEstimate(key *launchGraph) activity.Estimate {
 	return sc.times.OfGraph(key.Pid, key.graph, sc.Names.List[key.site])
 }
 
-// totalGPUNs returns the GPU time of all groups.
+// totalGPUNs returns the GPU time of all groups, or 0 if it is unknown for many launches.
 func totalGPUNs[K comparable](groups map[K]*launchGroup) float64 {
 	var sum activity.TimeSum
 	for _, g := range groups {
 		sum.Merge(&g.gpu)
 	}
-	return sum.TotalNs()
+	return sum.AllNs()
 }
 
-// graphTimes returns the GPU times of the graphs and their sum. The times are empty without GPU times.
+// graphTimes returns the GPU times of the graphs and their sum, which is 0 if it is unknown for many launches. The times
+// are empty without GPU times.
 func (sc *Scan) graphTimes() (times map[launchGraph]*activity.TimeSum, allNs float64) {
 	var sum activity.TimeSum
 	times = make(map[launchGraph]*activity.TimeSum)
@@ -43,7 +44,7 @@ func (sc *Scan) graphTimes() (times map[launchGraph]*activity.TimeSum, allNs flo
 			sum.Merge(times[key])
 		}
 	}
-	return times, sum.TotalNs()
+	return times, sum.AllNs()
 }
 
 // sumGPUTimes returns the GPU time of all launches of kernels and graphs.
@@ -83,9 +84,9 @@ func (sc *Scan) gpuValues(sum *activity.TimeSum, allNs float64) report.Values {
 	return gputime.Values(sum, allNs)
 }
 
-// sortRows sorts a table by GPU time if there are GPU times, then by keys.
-func (sc *Scan) sortRows(table *report.Table, keys ...string) {
-	if sc.times != nil {
+// sortRows sorts a table by GPU time if allNs, the GPU time of all rows, is known, then by keys.
+func sortRows(table *report.Table, allNs float64, keys ...string) {
+	if allNs > 0 {
 		keys = slices.Insert(keys, 0, gputime.SumColumn)
 	}
 	table.Sort(keys...)
@@ -126,6 +127,6 @@ func (sc *Scan) lineTable() report.Table {
 			"site":         sc.Names.List[key.site],
 		}))
 	}
-	sc.sortRows(&table, "launches", "kernel", "site")
+	sortRows(&table, gpuNs, "launches", "kernel", "site")
 	return table
 }

@@ -123,7 +123,7 @@ func (sc *Scan) partTable() report.Table {
 	if len(sc.parts) == 0 {
 		report.HideTitle(table.Columns, "graph_kernels")
 	}
-	sc.sortRows(&table, "launches", "graph_kernels", "captured", "part")
+	sortRows(&table, gpuNs, "launches", "graph_kernels", "captured", "part")
 	return table
 }
 

@@ -169,11 +169,11 @@ func (sc *Scan) kernelTable() report.Table {
 	if sc.Weights != nil {
 		table.Columns = report.InsertColumnAfter(table.Columns, "launches", report.EstimatedLaunchesColumn)
 	}
-	if sc.times != nil {
-		table.Title = "kernels by GPU time"
-	}
 	kernels, sum := sc.sumByKernel(), sc.sumKernelLaunches()
 	gpuNs := sc.addGPUColumns(&table, totalGPUNs(kernels))
+	if gpuNs > 0 {
+		table.Title = "kernels by GPU time"
+	}
 	short := sc.shortKernelNames()
 	for id, k := range kernels {
 		values := report.JoinValues(sc.kernelValues(k, &sum), sc.gpuValues(&k.gpu, gpuNs))
@@ -188,7 +188,7 @@ func (sc *Scan) kernelTable() report.Table {
 	if !sc.untimed {
 		report.HideTitle(table.Columns, "timed_launches")
 	}
-	sc.sortRows(&table, "launches", "captured", "kernel")
+	sortRows(&table, gpuNs, "launches", "captured", "kernel")
 	return table
 }
 
@@ -279,7 +279,7 @@ func (sc *Scan) shapeTable(top int) report.Table {
 			"kernel_short": short[shape.Kernel],
 		}))
 	}
-	sc.sortRows(&table, "launches", "captured", "kernel_short", "kernel", "threads", "grid", "block", "shared_bytes")
+	sortRows(&table, gpuNs, "launches", "captured", "kernel_short", "kernel", "threads", "grid", "block", "shared_bytes")
 	return table
 }
 
@@ -413,8 +413,9 @@ func (sc *Scan) graphTable() report.Table {
 			"site":           sc.Names.List[key.site],
 		}))
 	}
-	sc.sortRows(
+	sortRows(
 		&table,
+		gpuNs,
 		"launches",
 		"graph_kernels",
 		"pid",
