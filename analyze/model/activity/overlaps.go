@@ -18,7 +18,7 @@ const (
 	maxStretch = 2
 	// fewShared is the share of operations of a label up to which such times are left out.
 	fewShared = 0.2
-	// sharedTolerance is the relative difference up to which times agree.
+	// sharedTolerance is the share of a duration up to which times agree.
 	sharedTolerance = 0.1
 	// overlapShare is the share of a time that may overlap with other channels: 1 of so many parts.
 	overlapShare = 50
@@ -98,8 +98,14 @@ func (e *equationSet) splitShared(o *overlaps) (alone, shared []equation) {
 
 // sharedTimes are the times of a label in which another channel filled the GPU.
 type sharedTimes struct {
-	works, all      float64 // operations in these and in all times
+	works, all      float64 // operations of the label in these and in all times
+	operations      float64 // operations of all labels in these times
 	sumNs, expectNs float64 // sum of these times, and what the durations from the other times add up to
+}
+
+// excessNs returns by how much an operation took longer than durations from the other times say.
+func (s *sharedTimes) excessNs() float64 {
+	return math.Abs(s.sumNs-s.expectNs) / max(1, s.operations)
 }
 
 // compareShared compares the times in which another channel filled the GPU with the durations of the other times, own.
@@ -118,23 +124,27 @@ func (e *equationSet) compareShared(alone, shared []equation, own []Duration) []
 		for _, t := range shared[i].terms {
 			s := &list[t.label]
 			s.works, s.all = s.works+float64(t.count), s.all+float64(t.count)
+			s.operations += float64(shared[i].works)
 			s.sumNs, s.expectNs = s.sumNs+shared[i].valueOf(), s.expectNs+expectNs
 		}
 	}
 	return list
 }
 
-// applyShared uses the times in which another channel filled the GPU. own is the duration from all other times. If few
-// operations ran in these times, own is used; otherwise the duration is unknown if these times are longer than
-// own says.
+// applyShared uses the times in which another channel filled the GPU. own is the duration from all other times. If these
+// times are not longer than own says, d remains. If few operations ran in these times, own may be used, whichever
+// has the smaller error. Otherwise the duration is unknown. All operations of a stream are assumed to wait equally
+// long for other streams.
 func (d *Duration) applyShared(own *Duration, s *sharedTimes) {
-	excess := math.Abs(s.sumNs/max(1, s.expectNs) - 1)
-	switch share := s.works / max(1, s.all); {
+	all, few, share := *d, *own, s.works/max(1, s.all)
+	all.ErrorNs += s.excessNs()
+	few.ErrorNs += share * few.MeanNs
+	agrees := own.IsEstimated && !own.IsLimited && s.excessNs() <= max(sharedTolerance*d.MeanNs, gapErrorNs)
+	switch {
+	case agrees && (share > fewShared || all.ErrorNs < few.ErrorNs):
+		*d = all
 	case share <= fewShared:
-		*d = *own
-		d.ErrorNs += share * d.MeanNs
-	case own.IsEstimated && !own.IsLimited && excess <= sharedTolerance && own.ErrorNs <= sharedTolerance*own.MeanNs:
-		d.ErrorNs += excess * d.MeanNs
+		*d = few
 	default:
 		d.IsShared, d.IsEstimated, d.IsLimited, d.MeanNs, d.ErrorNs = true, false, false, 0, 0
 	}
