@@ -50,7 +50,7 @@ func compareDurations(out io.Writer, result *activity.Result, r *reference) {
 		return byKey[key]
 	}
 	for i := range r.works {
-		if w := &r.works[i]; w.what == 'k' || w.what == 's' || w.what == 'c' {
+		if w := &r.works[i]; w.what == 'k' || w.what == 's' || w.what == 'c' || w.what == 'g' {
 			k := timesOf(keyOfReference(w))
 			k.reference++
 			k.sumNs += float64(w.endNs - w.startNs)
@@ -73,9 +73,11 @@ func compareDurations(out io.Writer, result *activity.Result, r *reference) {
 	printDurations(out, list)
 }
 
-// keyOfReference returns the key of a kernel, memset or copy.
+// keyOfReference returns the key of a kernel, memset or copy. All graphs have one key.
 func keyOfReference(w *referenceWork) kernelKey {
 	switch w.what {
+	case 'g':
+		return kernelKey{kernel: "graphs"}
 	case 's':
 		return kernelKey{kernel: "memset"}
 	case 'c':
@@ -93,6 +95,8 @@ func keyOfReference(w *referenceWork) kernelKey {
 
 func keyOfDuration(result *activity.Result, d *activity.Duration) kernelKey {
 	switch d.Op {
+	case activity.OpGraph:
+		return kernelKey{kernel: "graphs"}
 	case activity.OpFill:
 		return kernelKey{kernel: "memset"}
 	case activity.OpCopyOnDevice:

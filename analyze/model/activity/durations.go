@@ -251,11 +251,11 @@ const errorFactor = 1.5
 // estimate with a larger error says less than that bound. Without an estimate, kernels are assumed to take
 // about equally long: some of many are followed at once by the next work, so the lowest limits are close.
 // The limits of copies are all about as close, so the lowest ones are those of short copies. With few
-// times, an estimate needs an error below its value.
+// times, an estimate needs an error below its value, or one that comes mostly from gaps.
 func (d *Duration) applyLimits(l *limits) {
 	const few, share = 5, 50
 	if len(l.list) < few {
-		d.IsEstimated = d.IsEstimated && d.ErrorNs < d.MeanNs
+		d.IsEstimated = d.IsEstimated && d.ErrorNs < max(d.MeanNs, 2*gapErrorNs)
 		return
 	}
 	most := l.meanNs()
@@ -272,11 +272,34 @@ func (d *Duration) applyLimits(l *limits) {
 	d.IsEstimated, d.IsLimited = true, true
 }
 
+// isHidden reports whether a label with a column has few times of its own, and a negligible part of the times of others.
+// What is left of these times after all others is then mostly their errors. A prior says more than that.
+func (s *solver) isHidden(label, column int32) bool {
+	const few, negligible = 5, 0.01
+	if _, weight := priorOf(s.set.keys[label]); weight > 0 {
+		return false
+	}
+	own, ownNs, allNs := 0, 0.0, 0.0
+	for i := range s.equations {
+		eq := &s.equations[i]
+		for _, t := range eq.terms {
+			switch {
+			case t.label != label:
+			case len(eq.terms) == 1:
+				own++
+			default:
+				ownNs, allNs = ownNs+float64(t.count)*s.x[column], allNs+eq.valueOf()
+			}
+		}
+	}
+	return own < few && ownNs < negligible*allNs
+}
+
 func (s *solver) durations(pid int32) []Duration {
 	var list []Duration
 	for label, key := range s.set.keys {
 		d := Duration{Pid: pid, Op: key.op, Label: key.label, Works: s.set.works[label], Alone: s.set.alone[label]}
-		if column := s.columns[label]; column >= 0 && s.variances != nil {
+		if column := s.columns[label]; column >= 0 && s.variances != nil && !s.isHidden(int32(label), column) {
 			d.MeanNs, d.IsEstimated = s.x[column], true
 			systematicNs := float64(gapErrorNs)
 			if isCopy(key.op) {

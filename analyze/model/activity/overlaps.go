@@ -18,7 +18,7 @@ const (
 	maxStretch = 2
 	// fewShared is the share of operations of a label up to which such times are left out.
 	fewShared = 0.2
-	// sharedTolerance is the share of a duration up to which times agree.
+	// sharedTolerance is the share of a duration up to which times agree. Two errors of gaps agree, too.
 	sharedTolerance = 0.1
 	// overlapShare is the share of a time that may overlap with other channels: 1 of so many parts.
 	overlapShare = 50
@@ -139,7 +139,7 @@ func (d *Duration) applyShared(own *Duration, s *sharedTimes) {
 	all, few, share := *d, *own, s.works/max(1, s.all)
 	all.ErrorNs += s.excessNs()
 	few.ErrorNs += share * few.MeanNs
-	agrees := own.IsEstimated && !own.IsLimited && s.excessNs() <= max(sharedTolerance*d.MeanNs, gapErrorNs)
+	agrees := own.IsEstimated && !own.IsLimited && s.excessNs() <= max(sharedTolerance*d.MeanNs, 2*gapErrorNs)
 	switch {
 	case agrees && (share > fewShared || all.ErrorNs < few.ErrorNs):
 		*d = all
