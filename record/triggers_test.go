@@ -367,10 +367,16 @@ func triggerRuns(variable string, times int) int {
 	return times
 }
 
-// TestCapturesHaveWhatHappened compares captures with the ledger of their programs.
+// TestCapturesHaveWhatHappened compares captures with the ledger of their programs. On a busy machine, the memory of the
+// program that fails grows for long enough for Leak, which is tested elsewhere.
 func TestCapturesHaveWhatHappened(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
-	x := startTriggers(t, nil)
+	x := startTriggers(t, func(opt *Options) {
+		opt.Triggers.Kinds = slices.DeleteFunc(
+			slices.Clone(trigger.Kinds),
+			func(k trigger.Kind) bool { return k == trigger.Leak },
+		)
+	})
 	for _, c := range []struct {
 		job, call string
 		env       []string

@@ -148,21 +148,59 @@ static int watch_signal(int *status)
 	return WIFEXITED(*status) ? WEXITSTATUS(*status) : 255;
 }
 
+static double now_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
+}
+
+/* start_user starts a child that uses CUDA, closes done, and waits for a signal. */
+static pid_t start_user(int *done)
+{
+	int ends[2];
+	pid_t child;
+
+	if (pipe(ends)) {
+		perror("watched: pipe");
+		exit(1);
+	}
+	child = fork();
+	if (!child) {
+		close(ends[0]);
+		use_cuda();
+		close(ends[1]);
+		for (;;)
+			pause();
+	}
+	close(ends[1]);
+	*done = ends[0];
+	return child;
+}
+
+/* watch_kill ends the first child after its calls, and the others at times spread over as long. Some are held then. */
 static int watch_kill(int *status)
 {
+	double all_us = 0;
 	int survivors = 0;
 
-	for (int i = 0; i < KILLED; i++) {
-		pid_t child = fork();
+	for (int i = 0; i <= KILLED; i++) {
+		double begin_us = now_us();
+		char end;
+		int done;
+		pid_t child = start_user(&done);
 
-		if (!child) {
-			use_cuda();
-			for (;;)
-				pause();
+		if (i == 0) {
+			if (read(done, &end, 1) != 0)
+				perror("watched: read");
+			all_us = now_us() - begin_us;
+		} else {
+			usleep(all_us * (i - 1) / KILLED);
 		}
-		usleep(i * 1000); /* some children are held at that time */
 		kill(child, SIGTERM);
 		waitpid(child, status, 0);
+		close(done);
 		survivors += !WIFSIGNALED(*status) || WTERMSIG(*status) != SIGTERM;
 	}
 	*status = 0;

@@ -272,36 +272,52 @@ func (d *Duration) applyLimits(l *limits) {
 	d.IsEstimated, d.IsLimited = true, true
 }
 
-// isHidden reports whether a label with a column has few times of its own, and a negligible part of the times of others.
-// What is left of these times after all others is then mostly their errors. A prior says more than that.
-func (s *solver) isHidden(label, column int32) bool {
-	const few, negligible = 5, 0.01
-	if _, weight := priorOf(s.set.keys[label]); weight > 0 {
-		return false
-	}
-	own, ownNs, allNs := 0, 0.0, 0.0
+// labelUse has sums over the equations of a label.
+type labelUse struct {
+	alone, works, graphs float64 // equations with this label only, its operations, and gaps before graphs
+	ownNs, allNs         float64 // its time in equations with other labels, and the time of these
+}
+
+// usesOfLabels returns the uses of all labels, by column.
+func (s *solver) usesOfLabels() []labelUse {
+	uses := make([]labelUse, len(s.used))
 	for i := range s.equations {
 		eq := &s.equations[i]
 		for _, t := range eq.terms {
-			switch {
-			case t.label != label:
-			case len(eq.terms) == 1:
-				own++
-			default:
-				ownNs, allNs = ownNs+float64(t.count)*s.x[column], allNs+eq.valueOf()
+			column := s.columns[t.label]
+			u := &uses[column]
+			u.works, u.graphs = u.works+float64(t.count), u.graphs+float64(eq.graphs)
+			if len(eq.terms) == 1 {
+				u.alone++
+			} else {
+				u.ownNs, u.allNs = u.ownNs+float64(t.count)*s.x[column], u.allNs+eq.valueOf()
 			}
 		}
 	}
-	return own < few && ownNs < negligible*allNs
+	return uses
+}
+
+// isHidden reports whether a label has few times of its own, and a negligible part of the times of others. What is left
+// of these times after all others is then mostly their errors.
+func (u *labelUse) isHidden() bool {
+	const few, negligible = 5, 0.01
+	return u.alone < few && u.ownNs < negligible*u.allNs
+}
+
+// gapErrorNs returns the error of a duration by the gaps after the operations.
+func (u *labelUse) gapErrorNs() float64 {
+	return gapErrorNs + min(1, u.graphs/max(1, u.works))*(graphGapErrorNs-gapErrorNs)
 }
 
 func (s *solver) durations(pid int32) []Duration {
 	var list []Duration
+	uses := s.usesOfLabels()
 	for label, key := range s.set.keys {
 		d := Duration{Pid: pid, Op: key.op, Label: key.label, Works: s.set.works[label], Alone: s.set.alone[label]}
-		if column := s.columns[label]; column >= 0 && s.variances != nil && !s.isHidden(int32(label), column) {
+		_, prior := priorOf(key)
+		if column := s.columns[label]; column >= 0 && s.variances != nil && (prior > 0 || !uses[column].isHidden()) {
 			d.MeanNs, d.IsEstimated = s.x[column], true
-			systematicNs := float64(gapErrorNs)
+			systematicNs := uses[column].gapErrorNs()
 			if isCopy(key.op) {
 				systematicNs = copyErrorNs
 			}

@@ -25,7 +25,9 @@ type equation struct {
 	terms []term
 	sumNs float64
 	works int32
-	from  spanStart
+	// graphs are the launches of graphs with several works before which a gap lies.
+	graphs int32
+	from   spanStart
 	// isLoose reports that a start in it is estimated, so its residual says nothing about other equations.
 	isLoose bool
 }
@@ -66,8 +68,8 @@ func (e *equationSet) labelOf(key labelKey) int32 {
 	return i
 }
 
-// add adds an equation about the durations of calls.
-func (e *equationSet) add(calls []issuedCall, sumNs int64, from spanStart, random *rand.Rand) {
+// add adds an equation about the durations of calls, with gaps before graphs.
+func (e *equationSet) add(calls []issuedCall, sumNs int64, graphs int32, from spanStart, random *rand.Rand) {
 	e.scratch = e.scratch[:0]
 	works := int32(0)
 	for i := range calls {
@@ -79,17 +81,18 @@ func (e *equationSet) add(calls []issuedCall, sumNs int64, from spanStart, rando
 			return
 		}
 	}
-	e.addEquation(equation{e.scratch, float64(sumNs), works, from, false}, random)
+	sumNs -= int64(graphs) * (graphGapMeanNs - gapMeanNs)
+	e.addEquation(equation{e.scratch, float64(sumNs), works, graphs, from, false}, random)
 }
 
 // addSingle adds an equation about the duration of one work, of the label with index i.
 func (e *equationSet) addSingle(i int32, ns int64, from spanStart, random *rand.Rand) {
-	e.addEquation(equation{[]term{{i, 1}}, float64(ns), 1, from, false}, random)
+	e.addEquation(equation{[]term{{i, 1}}, float64(ns), 1, 0, from, false}, random)
 }
 
 // addLoose adds an equation in which a start is estimated.
 func (e *equationSet) addLoose(terms []term, sumNs int64, from spanStart, random *rand.Rand) {
-	e.addEquation(equation{terms, float64(sumNs), int32(len(terms)), from, true}, random)
+	e.addEquation(equation{terms, float64(sumNs), int32(len(terms)), 0, from, true}, random)
 }
 
 // addEquation adds an equation, or replaces a random one if there are too many.
@@ -178,7 +181,7 @@ func (r *results) addEquations(c *channelState, counter int64) {
 			!areInOrder(calls, a.counter-c.least) {
 			continue
 		}
-		works, ns := calls[:len(calls)-1], b.gpuNs-a.gpuNs-graphGapsNs(calls[1:])
+		works, ns := calls[:len(calls)-1], b.gpuNs-a.gpuNs
 		if c.showsEnds {
 			works = calls[1:]
 		}
@@ -187,19 +190,19 @@ func (r *results) addEquations(c *channelState, counter int64) {
 			queuedFromNs = b.begin.LoNs
 		}
 		if areQueued(calls[1:], queuedFromNs) {
-			set.add(works, ns, spanStart{c, a.begin.LoNs}, r.random)
+			set.add(works, ns, countGraphs(calls[1:]), spanStart{c, a.begin.LoNs}, r.random)
 		}
 	}
 }
 
-// graphGapsNs returns by how much the gaps before calls are longer than gapMeanNs, because some launch graphs of several works.
-func graphGapsNs(calls []issuedCall) (ns int64) {
+// countGraphs returns how many calls launch graphs of several works. The gaps before them are longer than others.
+func countGraphs(calls []issuedCall) (n int32) {
 	for i := range calls {
 		if c := &calls[i]; c.part == 0 && c.parts > 1 {
-			ns += graphGapMeanNs - gapMeanNs
+			n++
 		}
 	}
-	return ns
+	return n
 }
 
 // between returns the calls from one index to another one, both included. It returns nil if they are not

@@ -26,7 +26,10 @@ func TestMeansOfKernelsThatFillTheGPU(t *testing.T) {
 		for _, c := range g.Calls {
 			if c.ID >= 0 {
 				of := truths[label{c.Op, c.Label}]
-				truths[label{c.Op, c.Label}] = [2]float64{of[0] + float64(g.Truth[c.ID].EndNs-g.Truth[c.ID].StartNs), of[1] + 1}
+				truths[label{c.Op, c.Label}] = [2]float64{
+					of[0] + float64(g.Truth[c.ID].EndNs-g.Truth[c.ID].StartNs),
+					of[1] + 1,
+				}
 			}
 		}
 		v := judge(t, g)

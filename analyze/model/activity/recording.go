@@ -112,7 +112,11 @@ func compute(t *timeline.Timeline, w query.Window, untilNs int64) (*Activity, er
 	plan.out, plan.reader = nil, nil
 	result.Labels = labels.list
 	a := &Activity{
-		Result: result, UntilNs: untilNs, plan: plan, means: result.durationsByKey(), shared: make(map[durationKey]bool),
+		Result:  result,
+		UntilNs: untilNs,
+		plan:    plan,
+		means:   result.durationsByKey(),
+		shared:  make(map[durationKey]bool),
 	}
 	for i := range result.Durations {
 		d := &result.Durations[i]

@@ -216,8 +216,13 @@ func (r *results) addUncertain(c *channelState, counter int64) {
 // result returns all results.
 func (r *results) result(from *reader, survey *survey, pairs map[int32]int32) *Result {
 	result := &Result{
-		Streams: r.streamActivity(from.streams.list, pairs), Durations: r.durations(from.sortedChannels()), UnpairedWorks: from.unpaired,
-		Launches: r.launches.list,
+		Streams: r.streamActivity(
+			from.streams.list,
+			pairs,
+		),
+		Durations:     r.durations(from.sortedChannels()),
+		UnpairedWorks: from.unpaired,
+		Launches:      r.launches.list,
 	}
 	durations := result.durationsByKey()
 	channels := from.sortedChannels()

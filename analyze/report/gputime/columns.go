@@ -23,7 +23,9 @@ var Columns = []report.Column{
 		About: "two standard errors of estimated GPU TIME, plus half the distance of the bounds of the rest",
 	},
 	{
-		Key: "gpu_pct", Title: "GPU%", Unit: report.UnitPercent,
+		Key:   "gpu_pct",
+		Title: "GPU%",
+		Unit:  report.UnitPercent,
 		About: "share of GPU TIME in the known GPU time of all rows of the table; none if it is unknown for more than a " +
 			"quarter of the launches or copies",
 	},

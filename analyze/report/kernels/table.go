@@ -279,7 +279,18 @@ func (sc *Scan) shapeTable(top int) report.Table {
 			"kernel_short": short[shape.Kernel],
 		}))
 	}
-	sortRows(&table, gpuNs, "launches", "captured", "kernel_short", "kernel", "threads", "grid", "block", "shared_bytes")
+	sortRows(
+		&table,
+		gpuNs,
+		"launches",
+		"captured",
+		"kernel_short",
+		"kernel",
+		"threads",
+		"grid",
+		"block",
+		"shared_bytes",
+	)
 	return table
 }
 
