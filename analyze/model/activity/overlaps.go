@@ -10,8 +10,9 @@ import (
 // have run such kernels are compared with durations from the other times. If they differ, they are unknown.
 
 const (
-	// maxSmallBlocks is the number of blocks up to which a kernel leaves room for others. GPUs of data centers have 40 to
-	// 148 multiprocessors, which run several blocks of most kernels. Collectives have up to 32 blocks.
+	// maxSmallBlocks is the number of blocks up to which a kernel leaves room for others. GPUs of data
+	// centers have 40 to 148 multiprocessors, which run several blocks of most kernels. Collectives
+	// have up to 32 blocks.
 	maxSmallBlocks = 64
 	// maxStretch is how many times longer than the shortest operation of its label an operation with an unknown end
 	// may run.

@@ -26,8 +26,8 @@ var Columns = []report.Column{
 		Key:   "gpu_pct",
 		Title: "GPU%",
 		Unit:  report.UnitPercent,
-		About: "share of GPU TIME in the known GPU time of all rows of the table; none if it is unknown for more than a " +
-			"quarter of the launches or copies",
+		About: "share of GPU TIME in the known GPU time of all rows of the table; none if it is unknown for " +
+			"more than a quarter of the launches or copies",
 	},
 	{
 		Key:   "gpu_mean_ns",
