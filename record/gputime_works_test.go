@@ -3,6 +3,7 @@
 package record
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"slices"
@@ -263,15 +264,10 @@ func (v *workReview) count(w *activity.Work, startNs int64) {
 
 // checkBusy compares the busy times of channels with the ledger.
 func (v *workReview) checkBusy() {
-	type ledgerChannel struct{ pid, channel int32 }
-	truth, works := make(map[ledgerChannel]int64), make(map[workIdentity]ledgerChannel)
+	works := make(map[workIdentity]ledgerChannel)
 	for i := range v.run.ledger.Works {
 		w := &v.run.ledger.Works[i]
-		key := ledgerChannel{w.Pid, w.Channel}
-		if w.CallNs+v.offsetNs >= v.run.result.Meta.StartNs {
-			truth[key] += w.EndNs - w.StartNs
-		}
-		works[workIdentity{w.Pid, w.Slot, w.Counter, w.GPUNs}] = key
+		works[workIdentity{w.Pid, w.Slot, w.Counter, w.GPUNs}] = ledgerChannel{w.Pid, w.Channel}
 	}
 	of := make(map[int32]ledgerChannel)
 	for i := range v.run.rows {
@@ -280,15 +276,37 @@ func (v *workReview) checkBusy() {
 			of[r.Channel] = key
 		}
 	}
-	for _, c := range v.result.Channels {
-		busyNs := truth[of[c.Number]]
+	for i := range v.result.Channels {
+		c := &v.result.Channels[i]
+		if len(c.Streams) == 0 {
+			continue
+		}
+		busyNs := v.busyNs(c, of[c.Number])
 		busy := c.Busy
 		busy.LoNs -= c.Works * v.lateNs
 		endsNever := v.run.stuckNs > 0 && busyNs > time.Hour.Nanoseconds()
-		if len(c.Streams) > 0 && !v.contains(busy, busyNs) && !v.run.torn[c.Number] && !endsNever {
-			v.wrong = append(v.wrong, fmt.Sprintf("busy time %d of %+v", busyNs, c))
+		if !v.contains(busy, busyNs) && !v.run.torn[c.Number] && !endsNever {
+			v.wrong = append(v.wrong, fmt.Sprintf("busy time %d of %+v", busyNs, *c))
 		}
 	}
+}
+
+// busyNs returns the busy time of a channel in the ledger, as ChannelActivity.Busy defines it.
+func (v *workReview) busyNs(c *activity.ChannelActivity, of ledgerChannel) (ns int64) {
+	streams := make(map[int64]bool)
+	for _, i := range c.Streams {
+		streams[v.result.Streams[i].Handle] = true
+	}
+	for i := range v.run.ledger.Works {
+		w := &v.run.ledger.Works[i]
+		if w.Pid != of.pid || w.Channel != of.channel || w.CallNs+v.offsetNs < v.run.result.Meta.StartNs {
+			continue
+		}
+		if stream := cmp.Or(w.Stream, activity.LegacyStream); streams[stream] || w.EndNs+v.ledgerToNs > c.FromNs {
+			ns += w.EndNs - w.StartNs
+		}
+	}
+	return ns
 }
 
 func (v *workReview) log() {

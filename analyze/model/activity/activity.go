@@ -122,7 +122,10 @@ func try(source Source, channels []Channel, opt Options, assumed assumption) (*a
 	for _, c := range a.reader.channels {
 		a.conflicts += c.counts.Conflicts
 		if c.isPlausible() {
-			a.works += c.finals - c.counts.Extra
+			a.works += c.finals
+			if len(opt.Gaps) == 0 { // other works without a call contradict the assumption
+				a.works -= c.counts.Extra
+			}
 		}
 	}
 	before, wrong := len(a.pairs), a.reader.contradicted()

@@ -33,9 +33,10 @@ type ChannelActivity struct {
 	ChannelCounts
 	// Streams are the streams whose works the channel runs, as indices of Result.Streams. Without any,
 	// the channel has no pair, and no other field is set.
-	Streams         []int32
-	Busy            Interval // bounds of the busy time, ns
-	FirstNs, LastNs int64    // first call and last end, Unix ns; 0: unknown
+	Streams []int32
+	// Busy bounds the time in which works of these streams ran, and after FromNs also those without a call, ns.
+	Busy            Interval
+	FirstNs, LastNs int64 // first call and last end, Unix ns; 0: unknown
 	ClockResidualNs int64
 	// EstimatedNs is the sum of the estimated durations of the recorded works, and ErrorNs its
 	// standard error. Unestimated works have no estimate.
