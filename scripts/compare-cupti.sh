@@ -57,7 +57,7 @@ record() {
 		touch "$folder/off"
 	fi
 	wait $recorder
-	touch "$folder/off"
+	[ "$whole" = 0 ] || touch "$folder/off"
 	cat "$folder/$3.log"
 	until [ ! -e "$folder/on" ]; do sleep 0.1; done
 }

@@ -38,7 +38,7 @@ type channelState struct {
 	// What results collects: busy times, works by index of set.keys, works without an index, the start
 	// of the first call, and the end of the last work (Unix ns; 0: unknown).
 	busy            *busyTimes
-	filled          spans // times in which operations that fill the GPU certainly ran
+	filled          spans // times in which operations that fill the GPU may have run
 	set             *equationSet
 	works           []int64
 	unlisted        int64

@@ -216,17 +216,14 @@ func (r *results) addUncertain(c *channelState, counter int64) {
 
 // result returns all results.
 func (r *results) result(from *reader, survey *survey, pairs map[int32]int32) *Result {
+	channels := from.sortedChannels()
 	result := &Result{
-		Streams: r.streamActivity(
-			from.streams.list,
-			pairs,
-		),
-		Durations:     r.durations(from.sortedChannels()),
+		Streams:       r.streamActivity(from.streams.list, pairs),
+		Durations:     r.durations(channels),
 		UnpairedWorks: from.unpaired,
 		Launches:      r.launches.list,
 	}
 	durations := result.durationsByKey()
-	channels := from.sortedChannels()
 	for _, c := range channels {
 		a := r.channelActivity(c, durations)
 		a.Complete = survey.isComplete(c)

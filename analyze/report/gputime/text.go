@@ -17,8 +17,12 @@ const sharedReason = "kernels of several streams shared the GPU"
 func Sentence(sum *activity.TimeSum, w query.Window, works, calls string) string {
 	if sum.Works() == 0 {
 		text := fmt.Sprintf("unknown for all %s", calls)
-		if sum.Shared() > 0 {
-			text += fmt.Sprintf(", for %s of them because %s", percentText(sum.Shared(), sum.Unknown()), sharedReason)
+		switch shared := sum.Shared(); {
+		case shared == 0:
+		case shared == sum.Unknown():
+			text += " because " + sharedReason
+		default:
+			text += fmt.Sprintf(", for %s of them because %s", percentText(shared, sum.Unknown()), sharedReason)
 		}
 		return text
 	}
