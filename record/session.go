@@ -207,11 +207,10 @@ func (s *Session) begin(writer *format.Writer) error {
 	if err != nil {
 		return err
 	}
-	rows := s.firstRows()
-	s.pipeline.run(s.opt.SegmentInterval)
-	if len(rows) > 0 {
-		s.pipeline.writer.Send(rows)
+	if rows := s.firstRows(); len(rows) > 0 {
+		s.pipeline.writer.WriteFirst(rows)
 	}
+	s.pipeline.run(s.opt.SegmentInterval)
 	if s.opt.EmptyProbes {
 		if err := s.emptyProbes(); err != nil {
 			return err

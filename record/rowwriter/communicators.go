@@ -256,10 +256,11 @@ func (s *Writer) writeLastFact(c *knownCommunicator) {
 	s.writeCommunicator(c)
 }
 
-// forgetCommunicators removes the communicators of a process that was replaced by another one with its pid.
-func (s *Writer) forgetCommunicators(pid uint32) {
+// forgetCommunicators removes the communicators of a process that was replaced by another one with its pid at a time,
+// Unix ns. Those of the new process may be known already: their calls and censuses take other ways to the row writer.
+func (s *Writer) forgetCommunicators(pid uint32, replacedNs int64) {
 	for key, c := range s.communicators {
-		if key.pid == pid {
+		if key.pid == pid && c.fromNs < replacedNs {
 			s.writeLastFact(c)
 			delete(s.communicators, key)
 		}

@@ -12,6 +12,10 @@ import (
 // for concurrent use; not to be called after Wait.
 func (s *Writer) Send(rows []format.Row) { s.rows <- rows }
 
+// WriteFirst writes the facts that are known at the start of the recording, before all else. It must be called before
+// Run.
+func (s *Writer) WriteFirst(rows []format.Row) { s.writeOtherRows(rows) }
+
 // Sender returns a rows.Sender, which drops rows instead of blocking.
 func (s *Writer) Sender() *rows.Sender { return rows.NewSender(s.rows) }
 

@@ -236,7 +236,7 @@ func (s *Writer) writeOtherRows(rows []format.Row) {
 		s.noteProcessExit(rows[i].Pid, exited, s.counters.clock.NowNs())
 		if !exited {
 			s.stacks.RenewProcess(uint32(rows[i].Pid))
-			s.forgetCommunicators(uint32(rows[i].Pid))
+			s.forgetCommunicators(uint32(rows[i].Pid), rows[i].StartNs)
 			s.forgetLiveMemory(rows[i].Pid)
 		}
 	}
