@@ -127,11 +127,13 @@ func TestRandomGPUTimes(t *testing.T) {
 					t.Errorf("%d of %d operations are wrong; words up to %d ns late", len(v.wrong), v.tried, v.lateNs)
 				}
 				v.countMeans(&means)
-				numbered, least := float64(v.numbered)/float64(max(1, v.seen)), 0.7
+				n, of := v.numbered()
+				numbered, least := float64(n)/float64(max(1, of)), 0.7
 				if p.rate == progress.RateFull {
 					least = 0.9
 				}
-				t.Logf("%.1f %% of %d operations numbered, of %d", 100*numbered, v.seen, len(v.run.ledger.Works))
+				t.Logf("%.1f %% of %d operations between recorded launches numbered; recorded %d of %d",
+					100*numbered, of, v.seen, len(v.run.ledger.Works))
 				if !p.hasSlips && numbered < least {
 					t.Errorf("%.1f %% of the operations have numbers, want %.0f %%", 100*numbered, 100*least)
 				}

@@ -35,9 +35,12 @@ type workReview struct {
 	tried  int64 // works with a channel
 	// seen counts works that began after the recorder had found their channel.
 	seen, seenMeasured int64
-	numbered           int64 // of seen: their number is known
-	matched            map[ledgerCallKey]bool
-	lateNs             int64 // see lateness
+	launchNs           []int64                 // starts of launches with a channel, Unix ns
+	seenCalls          []numberedCall          // of seen
+	streamOf           map[ledgerCallKey]int32 // streams of the recorded calls, as indices of result.Streams
+	lateNs             int64                   // see lateness
+	stalls             []activity.Interval     // see stallsOf
+	stalled            int                     // values that miss the truth by a stall
 	wrong              []string
 	// tornStreams has the streams with a work on a channel with a torn row. Its time bounds the works after
 	// it on the stream, which may run on other channels.
@@ -61,7 +64,7 @@ func reviewWorks(t *testing.T, run *gpuRun) *workReview {
 		t: t, run: run, offsetNs: offsetNs,
 		ledgerToNs: offsetNs - clock.RealMinusMonotonicNs,
 		callNs:     make(map[int32][]int64), works: make(map[ledgerCallKey][]*simtest.Work),
-		matched: make(map[ledgerCallKey]bool), tornStreams: make(map[int32]bool),
+		streamOf: make(map[ledgerCallKey]int32), tornStreams: make(map[int32]bool),
 	}
 	for i := range run.ledger.Works {
 		w := &run.ledger.Works[i]
@@ -75,6 +78,7 @@ func reviewWorks(t *testing.T, run *gpuRun) *workReview {
 		slices.Sort(list)
 	}
 	v.lateNs = min(v.lateness().seenNs, mostLateNs())
+	v.stalls = v.stallsOf(run.ledger.Works)
 	rec, err := format.Open(run.result.Output)
 	if err != nil {
 		t.Fatal(err)
@@ -112,10 +116,10 @@ func (v *workReview) lastWorkOf(w *activity.Work) *simtest.Work {
 		return nil
 	}
 	key := ledgerCallKey{w.Call.Tid, starts[i]}
-	if v.matched[key] {
+	if _, isMatched := v.streamOf[key]; isMatched {
 		return nil
 	}
-	v.matched[key] = true
+	v.streamOf[key] = w.Stream
 	list := v.works[key]
 	for i := len(list) - 1; i >= 0; i-- {
 		if list[i].Kind == kindsOfOps[w.Call.Op] {
@@ -162,15 +166,18 @@ func (v *workReview) isRight(w *activity.Work, truth *simtest.Work) bool {
 	if w.StartQuality == activity.Measured {
 		ok = w.Number == truth.Counter && uint64(v.run.channels[w.Channel].Ptr) == truth.Slot
 	}
+	var startLateNs, endLateNs int64
 	if w.EndQuality >= activity.Bounded {
-		ok = ok && v.contains(w.End, endNs)
+		endLateNs = v.stalledNs(w.End, endNs)
+		ok = ok && v.contains(w.End, endNs+endLateNs)
 	}
 	if w.StartQuality >= activity.Bounded {
-		ok = ok && v.contains(w.Start, startNs)
+		startLateNs = v.stalledNs(w.Start, startNs)
+		ok = ok && v.contains(w.Start, startNs+startLateNs)
 	}
 	if w.DurationQuality >= activity.Bounded {
-		longest := activity.Interval{LoNs: w.Duration.LoNs, HiNs: w.Duration.HiNs + v.lateNs} // from a late start
-		ok = ok && v.contains(longest, endNs-startNs)
+		duration := activity.Interval{LoNs: w.Duration.LoNs - endLateNs, HiNs: w.Duration.HiNs + v.lateNs + startLateNs}
+		ok = ok && v.contains(duration, endNs-startNs)
 	}
 	return ok
 }
@@ -194,6 +201,41 @@ func (v *workReview) wholeGraph(w *activity.Work, last *simtest.Work) *simtest.W
 // contains reports whether an interval contains a time, apart from late words.
 func (v *workReview) contains(i activity.Interval, ns int64) bool {
 	return i.LoNs-v.lateNs <= ns && ns <= i.HiNs
+}
+
+// stalledNs returns by how much an interval is later than a time, Unix ns, because words were late all the time between
+// the two: the recorder saw the old words until then. It is 0 if the interval contains the time, or words were not late.
+func (v *workReview) stalledNs(i activity.Interval, ns int64) int64 {
+	if v.contains(i, ns) || ns > i.LoNs {
+		return 0
+	}
+	k := sort.Search(len(v.stalls), func(k int) bool { return v.stalls[k].HiNs+v.lateNs >= i.LoNs })
+	if k == len(v.stalls) || v.stalls[k].LoNs-v.lateNs > ns {
+		return 0
+	}
+	v.stalled++
+	return i.LoNs - ns
+}
+
+// stallsOf returns the times in which a word should have been written, and was not yet, in order and without overlaps.
+// The thread that plays the GPU had lost its processor.
+func (v *workReview) stallsOf(works []simtest.Work) (stalls []activity.Interval) {
+	const stallNs = 5000
+	var all []activity.Interval
+	for i := range works {
+		if w := &works[i]; w.WrittenNs-w.WordNs >= stallNs {
+			all = append(all, activity.Interval{LoNs: w.WordNs + v.ledgerToNs, HiNs: w.WrittenNs + v.ledgerToNs})
+		}
+	}
+	slices.SortFunc(all, func(a, b activity.Interval) int { return cmp.Compare(a.LoNs, b.LoNs) })
+	for _, i := range all {
+		if n := len(stalls); n > 0 && i.LoNs <= stalls[n-1].HiNs {
+			stalls[n-1].HiNs = max(stalls[n-1].HiNs, i.HiNs)
+			continue
+		}
+		stalls = append(stalls, i)
+	}
+	return stalls
 }
 
 // lateness is by how much words were later than the analysis assumes, in ns. It assumes that some words
@@ -241,9 +283,10 @@ func (v *workReview) count(w *activity.Work, startNs int64) {
 	late := startNs > v.run.channels[w.Channel].StartNs
 	if late {
 		v.seen++
-		if w.Number > 0 {
-			v.numbered++
-		}
+		v.seenCalls = append(v.seenCalls, numberedCall{w.Call.StartNs, w.Number > 0})
+	}
+	if w.Call.Op == activity.OpKernel {
+		v.launchNs = append(v.launchNs, w.Call.StartNs)
 	}
 	isCopy := w.Call.Op == activity.OpCopyToDevice || w.Call.Op == activity.OpCopyToHost
 	switch {
@@ -260,6 +303,30 @@ func (v *workReview) count(w *activity.Work, startNs int64) {
 	default:
 		v.counts.Unknown++
 	}
+}
+
+// numberedCall is a call whose work may have a number.
+type numberedCall struct {
+	startNs  int64
+	isNumber bool
+}
+
+// numbered counts the works with a number, of those that began after the recorder had found their channel. Where
+// launches are not recorded, works of other calls cannot have a number: only works between recorded launches count.
+func (v *workReview) numbered() (numbered, of int64) {
+	const apartNs = 50_000_000 // no program pauses as long
+	slices.Sort(v.launchNs)
+	for _, c := range v.seenCalls {
+		i := sort.Search(len(v.launchNs), func(i int) bool { return v.launchNs[i] > c.startNs })
+		if i == 0 || i == len(v.launchNs) || v.launchNs[i]-v.launchNs[i-1] > apartNs {
+			continue
+		}
+		of++
+		if c.isNumber {
+			numbered++
+		}
+	}
+	return numbered, of
 }
 
 // checkBusy compares the busy times of channels with the ledger.
@@ -291,18 +358,16 @@ func (v *workReview) checkBusy() {
 	}
 }
 
-// busyNs returns the busy time of a channel in the ledger, as ChannelActivity.Busy defines it.
+// busyNs returns the busy time of a channel in the ledger, as ChannelActivity.Busy defines it: an earlier stream may
+// have had the handle of one of the streams.
 func (v *workReview) busyNs(c *activity.ChannelActivity, of ledgerChannel) (ns int64) {
-	streams := make(map[int64]bool)
-	for _, i := range c.Streams {
-		streams[v.result.Streams[i].Handle] = true
-	}
 	for i := range v.run.ledger.Works {
 		w := &v.run.ledger.Works[i]
-		if w.Pid != of.pid || w.Channel != of.channel || w.CallNs+v.offsetNs < v.run.result.Meta.StartNs {
+		if w.Pid != of.pid || w.Channel != of.channel {
 			continue
 		}
-		if stream := cmp.Or(w.Stream, activity.LegacyStream); streams[stream] || w.EndNs+v.ledgerToNs > c.FromNs {
+		stream, isRecorded := v.streamOf[ledgerCallKey{w.Tid, w.CallNs}]
+		if isRecorded && slices.Contains(c.Streams, stream) || w.EndNs+v.ledgerToNs > c.FromNs {
 			ns += w.EndNs - w.StartNs
 		}
 	}
@@ -335,10 +400,11 @@ func (v *workReview) log() {
 		width = v.widthsNs[len(v.widthsNs)/2]
 	}
 	v.t.Logf("%d calls: %.1f %% have a channel, %.1f %% measured, %.1f %% bounded (median %d µs), %.1f %% estimated, "+
-		"%.1f %% unknown; measured of works after their channel was found: %.1f %%; %d of %d channels paired; %d wrong, %d of streams with a torn row; words up to %d ns late",
+		"%.1f %% unknown; measured of works after their channel was found: %.1f %%; %d of %d channels paired; %d wrong, %d of streams with a torn row; words up to %d ns late, "+
+		"and %d values hidden by longer stalls",
 		calls, share(v.tried, calls), share(v.counts.Measured, calls), share(v.counts.Bounded, calls), width/1000,
 		share(v.counts.Estimated, calls), share(v.counts.Unknown, calls), share(v.seenMeasured, v.seen), paired,
-		len(v.result.Channels), len(v.wrong), v.wrongByTorn, v.lateNs)
+		len(v.result.Channels), len(v.wrong), v.wrongByTorn, v.lateNs, v.stalled)
 	for i, text := range v.wrong {
 		if i == 5 {
 			break

@@ -110,6 +110,29 @@ func TestSnapshotsEqualTheReports(t *testing.T) {
 	}
 }
 
+// All snapshots and the late calls together have every call.
+func TestLateCallsAreCounted(t *testing.T) {
+	testclass.Unit(t)
+	m := live.NewMonitor()
+	call := func(startNs int64) {
+		m.Add(format.ClassCall, []format.Row{{
+			Kind: format.KindLaunch, Pid: 7, StartNs: analyzetest.Epoch + startNs, DurNs: 1000,
+		}})
+	}
+	check := func(s *live.Snapshot, calls, late, seconds int64) {
+		t.Helper()
+		if s.Processes[0].Calls != calls || s.Late != late || s.ToNs-s.FromNs != seconds*second {
+			t.Errorf("%+v, want %d calls and %d late ones in %d s", s, calls, late, seconds)
+		}
+	}
+	call(second / 5)
+	check(m.Take(analyzetest.Epoch+8*second/5, 1), 1, 0, 1)
+	call(second / 2) // its second was taken
+	call(6 * second / 5)
+	call(31 * second / 10)
+	check(m.TakeRest(), 2, 1, 3)
+}
+
 func TestTrainingWithAllocator(t *testing.T) {
 	testclass.Unit(t)
 	tp, torch := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{}, analyzetest.Mib)

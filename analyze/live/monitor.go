@@ -14,7 +14,10 @@ type Monitor struct {
 	gpus      map[int32]*gpu     // by NVML index
 	samplers  samplers
 	lost      int64 // calls without a row
+	late      int64 // calls whose second was taken before they came
+	firstNs   int64 // start of the first call that came, Unix ns; 0: none
 	lastNs    int64 // latest start of a call, Unix ns
+	takenNs   int64 // end of the seconds that were taken, Unix ns
 }
 
 // NewMonitor returns a Monitor that has seen no rows.
@@ -73,6 +76,12 @@ func (m *Monitor) processOf(pid int32) *process {
 func (m *Monitor) addCall(row *format.Row) {
 	p := m.processOf(row.Pid)
 	m.lastNs = max(m.lastNs, row.StartNs)
+	if m.firstNs == 0 {
+		m.firstNs = row.StartNs
+	}
+	if row.StartNs < m.takenNs {
+		m.late++
+	}
 	p.lastNs = max(p.lastNs, row.StartNs+row.DurNs)
 	c := p.secondAt(row.StartNs)
 	if c == nil {

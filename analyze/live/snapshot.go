@@ -17,10 +17,13 @@ type Snapshot struct {
 	ToNs   int64 `json:"to_ns"`
 	// LaunchShare is the share of this time in which launches were recorded (--max-overhead). If it is
 	// below 1, numbers of launches are estimates.
-	LaunchShare float64   `json:"launch_share"`
-	Lost        int64     `json:"lost_calls"` // calls without a row since the start
-	Processes   []Process `json:"processes"`
-	GPUs        []GPU     `json:"gpus"`
+	LaunchShare float64 `json:"launch_share"`
+	Lost        int64   `json:"lost_calls"` // calls without a row since the start
+	// Late are the calls since the start that are in no Snapshot of their seconds, because they returned, or their rows
+	// came, after it. Memory and call sites have them.
+	Late      int64     `json:"late_calls"`
+	Processes []Process `json:"processes"`
+	GPUs      []GPU     `json:"gpus"`
 }
 
 // Process has the numbers of a process. Rates are those of the time of the Snapshot; memory is that at its
@@ -97,16 +100,30 @@ const (
 	shownLines     = 100
 )
 
-// Take returns the numbers of the latest whole seconds. Their rows have come: these seconds end MaxDelayNs
-// or more before nowNs (Unix ns). seconds is from 1 to MaxSeconds.
+// Take returns the numbers of the latest whole seconds. Their rows have come, if the machine is not too busy: these
+// seconds end MaxDelayNs or more before nowNs (Unix ns). seconds is from 1 to MaxSeconds.
 func (m *Monitor) Take(nowNs int64, seconds int) *Snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	to := (nowNs - MaxDelayNs) / secondNs
-	from := to - int64(seconds)
+	return m.take(to-int64(seconds), to)
+}
+
+// TakeRest returns the numbers of the seconds after those of the last Take, at most MaxSeconds, after the last row.
+func (m *Monitor) TakeRest() *Snapshot {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	to := max(m.lastNs, m.takenNs)/secondNs + 1
+	return m.take(max(m.takenNs/secondNs, m.firstNs/secondNs, to-MaxSeconds), to)
+}
+
+// take returns the numbers of the Unix seconds from ≤ s < to.
+func (m *Monitor) take(from, to int64) *Snapshot {
+	m.takenNs = max(m.takenNs, to*secondNs)
 	m.memory.apply(to * secondNs)
 	s := &Snapshot{
-		FromNs: from * secondNs, ToNs: to * secondNs, Lost: m.lost, LaunchShare: m.samplers.recordedShare(from, to),
+		FromNs: from * secondNs, ToNs: to * secondNs, Lost: m.lost, Late: m.late,
+		LaunchShare: m.samplers.recordedShare(from, to),
 	}
 	for _, pid := range slices.Sorted(maps.Keys(m.processes)) {
 		s.Processes = append(s.Processes, m.processes[pid].take(pid, s, from, to))

@@ -320,6 +320,9 @@ func (f *recordFlags) followSession(ctx context.Context, session *record.Session
 		message.Notef("%s", reason)
 	}
 	result, ferr := session.Finish()
+	if f.live != nil {
+		f.live.printRest()
+	}
 	if !f.discard {
 		f.printResult(result)
 	}

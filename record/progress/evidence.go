@@ -76,28 +76,28 @@ type evidence struct {
 }
 
 // add adds a window.
-func (e *evidence) add(ns, calls, steps int64) {
-	if steps > 0 {
+func (e *evidence) add(w window) {
+	if w.steps > 0 {
 		e.hasMoved = true
 	}
-	if !e.hasMoved || ns <= 0 {
+	if !e.hasMoved || w.ns <= 0 {
 		return // words may begin to move by themselves at the first call
 	}
-	if calls > 0 {
-		e.activeNs += ns
-		if steps > 0 {
+	if w.calls > 0 {
+		e.activeNs += w.ns
+		if w.steps > 0 {
 			e.moves++
 		}
 	}
-	if calls > 0 || steps > 0 {
+	if w.calls > 0 || w.steps > 0 {
 		e.pauseNs = 0
 	} else {
-		e.pauseNs += ns
+		e.pauseNs += w.ns
 	}
 	if gap := e.activeNs / max(1, e.moves); e.moves >= 3 && e.pauseNs >= max(minStillNs, stillGaps*gap) {
 		e.stoodStill = true
 	}
-	e.scales[0].add(window{ns, calls, steps})
+	e.scales[0].add(w)
 	for i := 1; i < evidenceScales && e.scales[i-1].len%scaleFactor == 0; i++ {
 		before := &e.scales[i-1]
 		var sum window

@@ -55,7 +55,7 @@ func windowsUntilRelated(seed uint64, areChannels, areCounted bool, most int) in
 		if !areChannels {
 			steps = int64(rate*float64(ns)/1e6*s.rng.ExpFloat64()) + 1
 		}
-		if e.add(ns, calls, steps); e.isRelated(areCounted) {
+		if e.add(window{ns, calls, steps}); e.isRelated(areCounted) {
 			return i
 		}
 	}
@@ -87,7 +87,7 @@ func decodeUntilRelated(seed uint64, most int) int {
 			}
 			nextWorkNs += workNs + rng.Int64N(workNs/50)
 		}
-		if e.add(untilNs-nowNs, calls, works); e.isRelated(true) {
+		if e.add(window{untilNs - nowNs, calls, works}); e.isRelated(true) {
 			return i
 		}
 		nowNs = untilNs
@@ -125,7 +125,9 @@ func trainingUntilRelated(seed uint64, most int) int {
 	}
 	for i := range most {
 		untilNs := nowNs + windowInterval.Nanoseconds() + rng.Int64N(int64(time.Millisecond/5))
-		e.add(untilNs-nowNs, before(called, untilNs)-before(called, nowNs), before(ended, untilNs)-before(ended, nowNs))
+		e.add(window{
+			untilNs - nowNs, before(called, untilNs) - before(called, nowNs), before(ended, untilNs) - before(ended, nowNs),
+		})
 		if e.isRelated(true) {
 			return i
 		}
@@ -146,7 +148,7 @@ func steadyDecoyUntilRelated(seed uint64, most int) (windows int, apart float64)
 		ns := windowInterval.Nanoseconds() + rng.Int64N(int64(time.Millisecond))
 		calls += callsPerMs * float64(ns) / 1e6 * (0.9 + 0.2*rng.Float64())
 		steps += stepsPerMs * float64(ns) / 1e6 * rng.ExpFloat64()
-		if e.add(ns, int64(calls), int64(steps)); e.isRelated(true) {
+		if e.add(window{ns, int64(calls), int64(steps)}); e.isRelated(true) {
 			return i, apart
 		}
 		calls, steps = calls-float64(int64(calls)), steps-float64(int64(steps))

@@ -24,6 +24,9 @@ const (
 	lookInterval = 250 * time.Millisecond
 	// sizeInterval is the time between looks at the size of the process.
 	sizeInterval = 50 * time.Millisecond
+	// maxReadingTime is the longest reading of calls and steps that ends a window. During a longer one, the recorder
+	// lost its processor, so that they may be of different times.
+	maxReadingTime = windowInterval / 2
 	// mappingsFactor is the pause after a read of the mappings, in durations of that read.
 	mappingsFactor = 200
 	// unsettledTime is the time after slots have gone in which mappings are read again.
@@ -45,7 +48,8 @@ type group struct {
 	// complete is the evidence of windows in which launches were counted, partial of all other
 	// windows.
 	complete, partial evidence
-	trusted           bool // the candidates are slots of channels
+	steps             int64 // steps of the candidates in the current window
+	trusted           bool  // the candidates are slots of channels
 }
 
 // finder finds the slots of one process and passes them to its poller. Its goroutine owns all
@@ -66,8 +70,10 @@ type finder struct {
 	unsettledNs int64  // until then, mappings are read again even if the size is the same
 	mappedNs    int64  // when the mappings may be read again
 	lookedNs    int64
-	windowNs    int64           // start of the current window
+	stepNs      int64           // start of the last round
 	calls       uint64          // submitted calls at that time
+	windowNs    int64           // start of the current window of evidence
+	windowCalls uint64          // submitted calls at that time
 	scanCalls   uint64          // submitted calls at the end of the last scan
 	credit      int             // bytes that may be scanned
 	eager       int             // rounds that may be scanned eagerly
@@ -79,6 +85,7 @@ type finder struct {
 func (f *finder) run() {
 	defer close(f.found)
 	f.windowNs = clock.ReadNs(unix.CLOCK_MONOTONIC)
+	f.stepNs = f.windowNs
 	for f.step() == nil {
 		interval := quietInterval
 		if f.isUndecided() {
@@ -104,14 +111,13 @@ func (f *finder) isUndecided() bool {
 func (f *finder) step() error {
 	now := clock.ReadNs(unix.CLOCK_MONOTONIC)
 	calls := f.progress.Submitted()
-	lengthNs, made := now-f.windowNs, int64(calls-f.calls)
-	complete := !f.missing.Overlaps(f.windowNs, now)
-	f.windowNs, f.calls = now, calls
+	lengthNs, isActive := now-f.stepNs, calls != f.calls
+	f.stepNs, f.calls = now, calls
 	if err := f.refreshMappings(now); err != nil {
 		return err
 	}
-	f.look(now, made > 0)
-	f.weigh(lengthNs, made, complete)
+	f.look(now, isActive)
+	f.weigh()
 	return f.scan(lengthNs)
 }
 
@@ -182,27 +188,44 @@ func (f *finder) look(nowNs int64, isActive bool) {
 	}
 }
 
-// weigh adds a window to the evidence about the groups that are not trusted yet. In an incomplete
-// window, launches were not counted.
-func (f *finder) weigh(lengthNs, calls int64, complete bool) {
+// weigh ends the current window, and adds it to the evidence about the groups that are not trusted yet. The window
+// continues if its calls and steps could not be read at the same time.
+func (f *finder) weigh() {
+	now := clock.ReadNs(unix.CLOCK_MONOTONIC)
+	calls := f.progress.Submitted()
 	for _, g := range f.groups {
-		if g.trusted {
-			continue
+		if !g.trusted {
+			g.steps += f.readSteps(g)
 		}
-		e := &g.partial
-		if complete {
-			e = &g.complete
-		}
-		e.add(lengthNs, calls, f.readSteps(g))
-		if !e.isRelated(complete) {
-			continue
-		}
-		g.trusted = true
-		for address, c := range g.candidates {
-			f.passChannel(address, *c)
-		}
-		clear(g.candidates)
 	}
+	if clock.ReadNs(unix.CLOCK_MONOTONIC)-now > maxReadingTime.Nanoseconds() {
+		return
+	}
+	w := window{ns: now - f.windowNs, calls: int64(calls - f.windowCalls)}
+	complete := !f.missing.Overlaps(f.windowNs, now)
+	f.windowNs, f.windowCalls = now, calls
+	for _, g := range f.groups {
+		if !g.trusted {
+			w.steps, g.steps = g.steps, 0
+			f.weighGroup(g, w, complete)
+		}
+	}
+}
+
+// weighGroup adds a window to the evidence about a group. In an incomplete window, launches were not counted.
+func (f *finder) weighGroup(g *group, w window, complete bool) {
+	e := &g.partial
+	if complete {
+		e = &g.complete
+	}
+	if e.add(w); !e.isRelated(complete) {
+		return
+	}
+	g.trusted = true
+	for address, c := range g.candidates {
+		f.passChannel(address, *c)
+	}
+	clear(g.candidates)
 }
 
 // readSteps reads the candidates of a group again, and returns the sum of their steps. It rejects

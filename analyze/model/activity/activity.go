@@ -45,8 +45,10 @@ func Compute(source Source, channels []Channel, opt Options) (*Result, error) {
 
 // assumption decides what calls leave open.
 type assumption struct {
-	timed bool  // events of unknown timing have timing
-	place Place // of copies that run at AnyPlace. There, they have no channel
+	timed bool // all events of unknown timing have timing
+	// timedEvents are the events of unknown timing that have timing, if not all have.
+	timedEvents map[handleKey]bool
+	place       Place // of copies that run at AnyPlace. There, they have no channel
 }
 
 // findBest numbers the works under the best assumption.
@@ -74,11 +76,19 @@ func findBest(source Source, channels []Channel, opt Options) (*attempt, error) 
 		}
 	}
 	if best.unknownTiming && !best.isConsistent() {
-		if err := change(assumption{timed: true, place: best.assumed.place}); err != nil {
-			return nil, err
+		timed, isSure := best.reader.timedEvents()
+		if len(timed) > 0 {
+			if err := change(assumption{timedEvents: timed, place: best.assumed.place}); err != nil {
+				return nil, err
+			}
+		}
+		if !isSure && !best.isConsistent() {
+			if err := change(assumption{timed: true, place: best.assumed.place}); err != nil {
+				return nil, err
+			}
 		}
 	}
-	return best, nil
+	return best, best.pairByExtra()
 }
 
 // attempt numbers the works under one assumption.
@@ -217,7 +227,7 @@ func (f *assumptionFilter) AddCall(c *Call) {
 		if !a.unknownTiming { // later replays only read
 			a.unknownTiming = true
 		}
-		if !a.assumed.timed {
+		if !a.assumed.timed && !a.assumed.timedEvents[handleKey{c.Pid, c.Event}] {
 			f.call = *c
 			f.call.Op = OpMarkEvent
 			c = &f.call

@@ -30,6 +30,10 @@ type channelState struct {
 	// showsEnds reports that the progress word belongs to the ends of works: those of a copy engine.
 	showsEnds bool
 	words     wordEvidence
+	extra     extraSpans
+	marked    []markedEvent // since the last anchor
+	// anchorBegun is the number of calls whose works had begun at the last anchor.
+	anchorBegun int64
 	// isUncertain reports that the last sampled work, without a call, may run until the next sample.
 	isUncertain bool
 	finals      int64 // works whose numbers became final at anchors
@@ -191,6 +195,8 @@ func (c *channelState) closeUncertain() {
 // reachAnchor makes the numbers of all works up to counter final.
 func (c *channelState) reachAnchor(counter int64) {
 	c.counts.Anchors++
+	c.noteExtra(counter)
+	c.noteTimings(counter - c.least)
 	c.numbers.close()
 	steady := c.anchored && c.anchor == c.least
 	if c.anchored && c.least > c.anchor {

@@ -22,6 +22,8 @@ type reader struct {
 	proofs     []dependencyProof
 	holds      holds
 	onUntimed  func(pid, device int32, span Interval)
+	bursts     map[int32][]burst            // of streams without a channel
+	timings    map[handleKey]timingEvidence // of events of unknown timing that are taken for events without
 	unpaired   int64
 	calls      int64 // calls that add works
 	gaps       []Window
@@ -62,6 +64,7 @@ func newReader(channels, paired map[int32]*channelState, gaps []Window) *reader 
 		channelsOf: make(map[int32][]*channelState), threads: make(map[threadKey]*threadState),
 		events: make(map[handleKey]*recordedEvent), contexts: make(map[contextKey][]int32),
 		order: make(map[int32]*streamBarrier), legacy: make(map[contextKey]*legacyOrder),
+		bursts: make(map[int32][]burst), timings: make(map[handleKey]timingEvidence),
 	}
 	for _, c := range channels {
 		c.reader = r
@@ -208,6 +211,7 @@ func (r *reader) holdStream(c *Call) {
 // stream.
 func (r *reader) markEvent(c *Call) {
 	e := r.noteRecord(c)
+	r.noteMark(c, r.paired[e.stream])
 	b := r.order[e.stream]
 	if b.last != nil && !r.isInGap(c.StartNs) && b.gap == r.gap {
 		r.setChannel(e, c, b.last, b.index)
@@ -277,7 +281,7 @@ func (r *reader) addWork(c *Call, returned *callReturn) {
 	open := openCall{channel: channel, startNs: c.StartNs, endNs: c.EndNs, returned: returned, tid: c.Tid}
 	if channel == nil {
 		r.unpaired++
-		b.untimed.add(c)
+		b.untimed.add(c, queue, works)
 		b.open = append(b.open, open)
 		return
 	}

@@ -34,7 +34,8 @@ type ChannelActivity struct {
 	// Streams are the streams whose works the channel runs, as indices of Result.Streams. Without any,
 	// the channel has no pair, and no other field is set.
 	Streams []int32
-	// Busy bounds the time in which works of these streams ran, and after FromNs also those without a call, ns.
+	// Busy bounds the time in which recorded works of these streams ran, and after FromNs also those without a call,
+	// ns.
 	Busy            Interval
 	FirstNs, LastNs int64 // first call and last end, Unix ns; 0: unknown
 	ClockResidualNs int64

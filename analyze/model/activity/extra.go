@@ -1,0 +1,166 @@
+package activity
+
+import (
+	"maps"
+	"slices"
+	"sort"
+)
+
+// A driver has few channels, so that most streams share one. A stream with few calls moves the counter of a busy channel
+// too little to be paired with it. But between two anchors of that channel, its works are those without a call: they
+// prove which channels cannot run the stream, and the only other one is tried. A wrong pair is noticed, because then
+// the counter rises by less than the calls.
+
+// extraSpan is a time in which works of a channel began that have no call, between two anchors.
+type extraSpan struct {
+	Interval       // Unix ns
+	works    int64 // their number; unknownExtra: it is unknown
+}
+
+const (
+	unknownExtra = -1
+	// extraSlackNs is longer than an error of the clock, and than the time from a call to its word.
+	extraSlackNs = 50_000
+	// maxExtraSpans bounds the spans of a channel, and the bursts of a recording.
+	maxExtraSpans = 1 << 16
+	// maxExtraRounds bounds how often streams are paired in this way: each pair leaves fewer works without a call.
+	maxExtraRounds = 3
+)
+
+// extraSpans are the spans of a channel in order of time. Outside of them, from fromNs to toNs, each work has a call.
+type extraSpans struct {
+	list         []extraSpan
+	fromNs, toNs int64 // from the first to the last anchor; 0: there is none
+	nextNs       int64 // works after the last anchor begin at this time or later
+}
+
+// add notes an anchor, before which works began without a call. The works up to the anchor begin at toNs or earlier,
+// those after it at nextNs or later.
+func (e *extraSpans) add(works, toNs, nextNs int64) {
+	switch {
+	case e.fromNs == 0:
+		e.fromNs = nextNs
+	case works != 0 && len(e.list) < maxExtraSpans:
+		e.list = append(e.list, extraSpan{Interval{e.nextNs, toNs}, works})
+	case works != 0:
+		return // the time after the last span is unknown
+	}
+	e.toNs, e.nextNs = nextNs, nextNs
+}
+
+// burst are the works of a stream without a channel from a wait for the stream to the next one.
+type burst struct {
+	Interval // from the first call to the return of the wait; UnknownNs: none returned
+	works    int64
+}
+
+// canRun reports whether the works of a burst may have run on the channel. isProof reports that the channel ran enough
+// works without a call.
+func (e *extraSpans) canRun(b *burst) (ok, isProof bool) {
+	from, to := b.LoNs-extraSlackNs, b.HiNs
+	if to == UnknownNs || e.fromNs == 0 || from < e.fromNs || to > e.toNs {
+		return true, false
+	}
+	to += extraSlackNs
+	works := int64(0)
+	i := sort.Search(len(e.list), func(i int) bool { return e.list[i].HiNs >= from })
+	for ; i < len(e.list) && e.list[i].LoNs <= to; i++ {
+		if e.list[i].works == unknownExtra {
+			return true, false
+		}
+		works += e.list[i].works
+	}
+	return works >= b.works, works >= b.works
+}
+
+// noteExtra notes an anchor at a counter, for pairByExtra.
+func (c *channelState) noteExtra(counter int64) {
+	works := int64(unknownExtra)
+	if c.anchored {
+		works = max(0, c.least-c.anchor)
+	}
+	begin, _ := c.moments.beginOf(counter)
+	next, _ := c.moments.beginOf(counter + 1)
+	c.extra.add(works, min(begin.HiNs, c.readNs), next.LoNs)
+}
+
+// addUntimedBurst notes the works of a stream without a channel up to a wait that returned at ns.
+func (r *reader) addUntimedBurst(u *untimedCalls, ns int64) {
+	if u.works > 0 && u.queue >= 0 && len(r.bursts[u.queue]) < maxExtraSpans {
+		r.bursts[u.queue] = append(r.bursts[u.queue], burst{Interval{u.firstNs, ns}, u.works})
+	}
+}
+
+// pairByExtra pairs streams without a channel by the works of channels that no call explains, as long as that leaves
+// fewer of them.
+func (a *attempt) pairByExtra() error {
+	if len(a.opt.Gaps) > 0 {
+		return nil // works without a call may be launches that were not recorded
+	}
+	tried := make(map[int32]bool) // streams
+	for range maxExtraRounds {
+		found := a.reader.streamsOfExtra(tried)
+		if len(found) == 0 {
+			return nil
+		}
+		before := a.reader.channels
+		maps.Copy(a.pairs, found)
+		if err := a.number(); err != nil {
+			return err
+		}
+		wrong := false
+		for stream, channel := range found {
+			tried[stream] = true
+			if was, is := &before[channel].counts, &a.reader.channels[channel].counts; is.Conflicts > was.Conflicts ||
+				is.Slips >= was.Slips {
+				delete(a.pairs, stream)
+				wrong = true
+			}
+		}
+		if wrong {
+			if err := a.number(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// streamsOfExtra returns the streams without a channel, apart from those tried, whose works only one channel can have
+// run.
+func (r *reader) streamsOfExtra(tried map[int32]bool) map[int32]int32 {
+	found := make(map[int32]int32)
+	for _, stream := range slices.Sorted(maps.Keys(r.bursts)) {
+		if tried[stream] {
+			continue
+		}
+		var possible []*channelState
+		isProven := false
+		for _, c := range r.sortedChannels() {
+			if ok, isProof := r.canRun(c, stream); ok {
+				possible, isProven = append(possible, c), isProof
+			}
+		}
+		if len(possible) == 1 && isProven {
+			found[stream] = possible[0].Number
+		}
+	}
+	return found
+}
+
+// canRun reports whether a channel may have run the works of a stream without a channel.
+func (r *reader) canRun(c *channelState, stream int32) (ok, isProof bool) {
+	s := &r.streams.list[stream]
+	if c.Pid != s.Pid || c.Device >= 0 && c.Device != s.Device || !c.runsStreams || c.counts.Slips == 0 {
+		return false, false
+	}
+	bursts := r.bursts[stream]
+	for i := range bursts {
+		ok, proof := c.extra.canRun(&bursts[i])
+		if !ok {
+			return false, false
+		}
+		isProof = isProof || proof
+	}
+	return true, isProof
+}
