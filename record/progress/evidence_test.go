@@ -126,7 +126,9 @@ func trainingUntilRelated(seed uint64, most int) int {
 	for i := range most {
 		untilNs := nowNs + windowInterval.Nanoseconds() + rng.Int64N(int64(time.Millisecond/5))
 		e.add(window{
-			untilNs - nowNs, before(called, untilNs) - before(called, nowNs), before(ended, untilNs) - before(ended, nowNs),
+			untilNs - nowNs,
+			before(called, untilNs) - before(called, nowNs),
+			before(ended, untilNs) - before(ended, nowNs),
 		})
 		if e.isRelated(true) {
 			return i
