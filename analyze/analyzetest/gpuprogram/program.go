@@ -30,6 +30,7 @@ type Plan struct {
 	EndWords  bool    // progress words belong to the ends of all works, as on no known GPU
 
 	Untimed   bool    // events have no timing, and the recorder does not know that
+	HalfTimed bool    // every second event has timing, and the recorder does not know which ones
 	NoWaits   bool    // waits are not recorded
 	Full      bool    // a poller with a core of its own; else 1 kHz, and reads at launches
 	Lost      bool    // windows in which calls are lost
@@ -275,12 +276,12 @@ func (g *Program) act(t *simThread) {
 	case draw < g.Waits+0.08:
 		event := int64(0x9000) + g.random.Int64N(8)
 		var c *activity.Call
-		if g.Untimed {
+		if g.Untimed || g.HalfTimed && event%2 == 1 {
 			c = g.record(t, s)
 		} else {
 			c = g.submit(t, s, s.channel, activity.OpRecordEvent, -1, 300)
 		}
-		c.Event = event
+		c.Event, c.AnyTiming = event, g.Untimed || g.HalfTimed
 		p.events[event] = s.doneNs
 	case draw < g.Waits+0.11:
 		place := activity.OnEngine

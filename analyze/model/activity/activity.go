@@ -76,19 +76,28 @@ func findBest(source Source, channels []Channel, opt Options) (*attempt, error) 
 		}
 	}
 	if best.unknownTiming && !best.isConsistent() {
-		timed, isSure := best.reader.timedEvents()
-		if len(timed) > 0 {
-			if err := change(assumption{timedEvents: timed, place: best.assumed.place}); err != nil {
-				return nil, err
-			}
-		}
-		if !isSure && !best.isConsistent() {
-			if err := change(assumption{timed: true, place: best.assumed.place}); err != nil {
-				return nil, err
-			}
+		if err := changeTiming(best, change); err != nil {
+			return nil, err
 		}
 	}
 	return best, best.pairByExtra()
+}
+
+// changeTiming tries other timings of events than those of an attempt, in which none has timing.
+func changeTiming(a *attempt, change func(to assumption) error) error {
+	isSure := false
+	if a.reader.timings != nil {
+		var timed map[handleKey]bool
+		if timed, isSure = a.reader.timings.solve(); len(timed) > 0 {
+			if err := change(assumption{timedEvents: timed, place: a.assumed.place}); err != nil {
+				return err
+			}
+		}
+	}
+	if isSure {
+		return nil
+	}
+	return change(assumption{timed: true, place: a.assumed.place})
 }
 
 // attempt numbers the works under one assumption.

@@ -22,8 +22,8 @@ type reader struct {
 	proofs     []dependencyProof
 	holds      holds
 	onUntimed  func(pid, device int32, span Interval)
-	bursts     map[int32][]burst            // of streams without a channel
-	timings    map[handleKey]timingEvidence // of events of unknown timing that are taken for events without
+	bursts     map[int32][]burst // of streams without a channel
+	timings    *timedEvents      // nil: no event has unknown timing, or all are taken for events with timing
 	unpaired   int64
 	calls      int64 // calls that add works
 	gaps       []Window
@@ -64,7 +64,7 @@ func newReader(channels, paired map[int32]*channelState, gaps []Window) *reader 
 		channelsOf: make(map[int32][]*channelState), threads: make(map[threadKey]*threadState),
 		events: make(map[handleKey]*recordedEvent), contexts: make(map[contextKey][]int32),
 		order: make(map[int32]*streamBarrier), legacy: make(map[contextKey]*legacyOrder),
-		bursts: make(map[int32][]burst), timings: make(map[handleKey]timingEvidence),
+		bursts: make(map[int32][]burst),
 	}
 	for _, c := range channels {
 		c.reader = r

@@ -1,18 +1,26 @@
 package activity
 
-// An event that was created before the recording may have timing or not. Its records show it: between two anchors of
-// a channel, the works without a call are the records of events with timing.
+import "github.com/gpurec/gpurec/analyze/stats"
 
-// timingEvidence counts the times between two anchors in which an event of unknown timing was recorded.
-type timingEvidence struct {
-	none int64 // no work had no call: the event has no timing
-	some int64 // a work had no call
+// An event that was created before the recording may have timing or not. Its records show it: between two anchors of
+// a channel, the works without a call are the records of events with timing. The numbers of records and of works give
+// equations with one unknown for each event, 0 or 1.
+
+// maxTimedEvents bounds the events in equations. Further ones are taken for events without timing.
+const maxTimedEvents = 128
+
+// timedEvents has the normal equations for events of unknown timing.
+type timedEvents struct {
+	columns map[handleKey]int
+	matrix  [maxTimedEvents][maxTimedEvents]float64
+	right   [maxTimedEvents]float64
+	counts  [maxTimedEvents]float64 // memory of add
 }
 
-// markedEvent is the record of an event of unknown timing after a number of works of the channel.
+// markedEvent is the record of an event of unknown timing, after a number of calls of the channel.
 type markedEvent struct {
-	key   handleKey
-	after int64 // index of the last call on the channel
+	column int
+	after  int64
 }
 
 // maxMarkedEvents bounds the records of a channel since its last anchor.
@@ -23,47 +31,80 @@ func (r *reader) noteMark(c *Call, channel *channelState) {
 	if channel == nil || !c.AnyTiming {
 		return
 	}
+	if r.timings == nil {
+		r.timings = &timedEvents{columns: make(map[handleKey]int)}
+	}
 	key := handleKey{c.Pid, c.Event}
-	if _, ok := r.timings[key]; !ok && len(r.timings) < maxEvents {
-		r.timings[key] = timingEvidence{}
+	column, ok := r.timings.columns[key]
+	if !ok {
+		if column = len(r.timings.columns); column == maxTimedEvents {
+			return
+		}
+		r.timings.columns[key] = column
 	}
 	if len(channel.marked) < maxMarkedEvents {
-		channel.marked = append(channel.marked, markedEvent{key, channel.order.issued()})
+		channel.marked = append(channel.marked, markedEvent{column, channel.order.issued()})
 	}
 }
 
-// noteTimings adds the evidence of an anchor, at which a number of calls had begun. Records next to the anchors may
-// belong to the time before or after.
+// noteTimings adds the equation of the time up to an anchor, at which the works of a number of calls had begun. Records
+// next to an anchor may belong to the time before or after it, so then there is no equation.
 func (c *channelState) noteTimings(begun int64) {
-	n := 0
+	n, isExact := 0, c.anchored
 	for ; n < len(c.marked) && c.marked[n].after < begun; n++ {
-		m := &c.marked[n]
-		if !c.anchored || m.after <= c.anchorBegun {
-			continue
-		}
-		e := c.reader.timings[m.key]
-		if c.least > c.anchor {
-			e.some++
-		} else {
-			e.none++
-		}
-		c.reader.timings[m.key] = e
+		isExact = isExact && c.marked[n].after > c.anchorBegun
+	}
+	if n < len(c.marked) && c.marked[n].after == begun {
+		isExact = false
+	}
+	if isExact && n > 0 && n < maxMarkedEvents {
+		c.reader.timings.add(c.marked[:n], float64(c.least-c.anchor))
 	}
 	c.marked = append(c.marked[:0], c.marked[n:]...)
 	c.anchorBegun = begun
 }
 
-// timedEvents returns the events of unknown timing whose records add works. isSure reports that all events have
-// evidence.
-func (r *reader) timedEvents() (timed map[handleKey]bool, isSure bool) {
-	const exception = 20 // one wrong time of these: calls of several threads may have another order
-	timed = make(map[handleKey]bool)
-	isSure = true
-	for key, e := range r.timings {
-		if e.some > exception*e.none {
+// add adds an equation: a number of works without a call are those of some records. Equations of few records count
+// more, because fewer of them have other works.
+func (e *timedEvents) add(marks []markedEvent, works float64) {
+	if works > float64(len(marks)) {
+		return // there are other works
+	}
+	n := len(e.columns)
+	clear(e.counts[:n])
+	for i := range marks {
+		e.counts[marks[i].column]++
+	}
+	weight := 1 / float64(len(marks)*len(marks))
+	for i, count := range e.counts[:n] {
+		if count == 0 {
+			continue
+		}
+		e.right[i] += weight * count * works
+		for k, other := range e.counts[:n] {
+			e.matrix[i][k] += weight * count * other
+		}
+	}
+}
+
+// solve returns the events whose records add works. isSure reports that the equations decide it for all events.
+func (e *timedEvents) solve() (timed map[handleKey]bool, isSure bool) {
+	const ridge, unsure = 1e-3, 0.2
+	n := len(e.columns)
+	x, right, matrix := make([]float64, n), make([]float64, n), make([][]float64, n)
+	for i := range matrix {
+		matrix[i], right[i] = append([]float64(nil), e.matrix[i][:n]...), e.right[i]
+		matrix[i][i] += ridge
+	}
+	stats.SolveNonNegative(matrix, right, x)
+	timed, isSure = make(map[handleKey]bool), n < maxTimedEvents
+	for key, i := range e.columns {
+		if x[i] > 0.5 {
 			timed[key] = true
 		}
-		isSure = isSure && e.some+e.none > 0
+		if e.matrix[i][i] == 0 || x[i] > unsure && x[i] < 1-unsure {
+			isSure = false
+		}
 	}
 	return timed, isSure
 }
