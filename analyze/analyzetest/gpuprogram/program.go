@@ -14,6 +14,7 @@ type Plan struct {
 	Threads   int     // per process
 	Streams   int     // per process, besides the legacy default stream
 	Shared    bool    // every second stream shares the channel of the stream before it
+	Brief     bool    // streams with few works share the channels of others; only with one thread
 	OneThread bool    // each stream belongs to one thread
 	Ordered   bool    // threads that share a stream call it one after the other
 	Kernels   int     // different kernels
@@ -267,6 +268,8 @@ func (g *Program) act(t *simThread) {
 	}
 	draw := g.random.Float64()
 	switch {
+	case g.Brief && g.random.Float64() < 0.0003:
+		g.useBriefStream(t)
 	case t.burst == 0 && draw < g.Waits:
 		g.waitSomehow(t, s)
 	case draw < g.Waits+0.02:
@@ -303,6 +306,21 @@ func (g *Program) act(t *simThread) {
 		g.submit(t, s, s.channel, activity.OpKernel, int32(label), p.kernelMean[label])
 	}
 	g.prepare(t)
+}
+
+// useBriefStream uses a new stream on the channel of another one, waits for it, and destroys it.
+func (g *Program) useBriefStream(t *simThread) {
+	p := t.process
+	s := &simStream{handle: p.handles, process: p, channel: p.streams[g.random.IntN(len(p.streams))].channel}
+	p.handles += 0x100
+	for range 5 + g.random.IntN(40) {
+		label := g.random.IntN(g.Kernels)
+		g.submit(t, s, s.channel, activity.OpKernel, int32(label), p.kernelMean[label])
+		t.submitNs = t.nowNs + 300 + g.random.Int64N(1500)
+	}
+	g.wait(t, activity.Call{Op: activity.OpWaitStream, Stream: s.handle}, s.doneNs)
+	t.submitNs = t.nowNs + 500
+	g.wait(t, activity.Call{Op: activity.OpEndStream, Stream: s.handle}, 0)
 }
 
 // copyToDevice copies on the channel of a stream or of its copy engine.

@@ -43,63 +43,6 @@ func Compute(source Source, channels []Channel, opt Options) (*Result, error) {
 	return result, err
 }
 
-// assumption decides what calls leave open.
-type assumption struct {
-	timed bool // all events of unknown timing have timing
-	// timedEvents are the events of unknown timing that have timing, if not all have.
-	timedEvents map[handleKey]bool
-	place       Place // of copies that run at AnyPlace. There, they have no channel
-}
-
-// findBest numbers the works under the best assumption.
-func findBest(source Source, channels []Channel, opt Options) (*attempt, error) {
-	if opt.Window == (Window{}) {
-		opt.Window = Window{0, UnknownNs}
-	}
-	best, err := try(source, channels, opt, assumption{place: OnStream})
-	if err != nil {
-		return nil, err
-	}
-	change := func(to assumption) error {
-		other, err := try(source, channels, opt, to)
-		if err == nil && other.isBetterThan(best) {
-			best = other
-		}
-		return err
-	}
-	for _, place := range []Place{OnEngine, AnyPlace} {
-		if !best.unknownPlace || best.isConsistent() {
-			break
-		}
-		if err := change(assumption{place: place}); err != nil {
-			return nil, err
-		}
-	}
-	if best.unknownTiming && !best.isConsistent() {
-		if err := changeTiming(best, change); err != nil {
-			return nil, err
-		}
-	}
-	return best, best.pairByExtra()
-}
-
-// changeTiming tries other timings of events than those of an attempt, in which none has timing.
-func changeTiming(a *attempt, change func(to assumption) error) error {
-	isSure := false
-	if a.reader.timings != nil {
-		var timed map[handleKey]bool
-		if timed, isSure = a.reader.timings.solve(); len(timed) > 0 {
-			if err := change(assumption{timedEvents: timed, place: a.assumed.place}); err != nil {
-				return err
-			}
-		}
-	}
-	if isSure {
-		return nil
-	}
-	return change(assumption{timed: true, place: a.assumed.place})
-}
-
 // attempt numbers the works under one assumption.
 type attempt struct {
 	source Source
@@ -119,10 +62,8 @@ type attempt struct {
 
 // try pairs streams with channels, drops the pairs that prove to be wrong, and numbers the works.
 func try(source Source, channels []Channel, opt Options, assumed assumption) (*attempt, error) {
-	a := &attempt{survey: newSurvey(channels, opt.Gaps), assumed: assumed}
-	a.source = func(to Consumer) error {
-		return source(&assumptionFilter{Consumer: to, attempt: a, untilNs: opt.untilNs})
-	}
+	a := &attempt{survey: newSurvey(channels, opt.Gaps), opt: opt, assumed: assumed}
+	a.source = a.filter(source)
 	if err := a.source(a.survey); err != nil {
 		return nil, err
 	}
@@ -135,14 +76,36 @@ func try(source Source, channels []Channel, opt Options, assumed assumption) (*a
 	}
 	opt.EndNs = cmp.Or(opt.EndNs, a.survey.lastNs-staleNs)
 	a.opt, a.pairs = opt, a.survey.pair()
+	return a, a.judge()
+}
+
+// withTimedEvents returns an attempt with the same pairs, in which some events have timing.
+func (a *attempt) withTimedEvents(source Source, timed map[handleKey]bool) (*attempt, error) {
+	b := &attempt{
+		survey: a.survey, opt: a.opt, pairs: maps.Clone(a.pairs), unknownPlace: a.unknownPlace,
+		assumed: assumption{timedEvents: timed, place: a.assumed.place},
+	}
+	b.source = b.filter(source)
+	return b, b.judge()
+}
+
+// filter returns the source under the assumption.
+func (a *attempt) filter(source Source) Source {
+	return func(to Consumer) error {
+		return source(&assumptionFilter{Consumer: to, attempt: a, untilNs: a.opt.untilNs})
+	}
+}
+
+// judge numbers the works, counts them, and drops the pairs that prove to be wrong.
+func (a *attempt) judge() error {
 	if err := a.number(); err != nil {
-		return nil, err
+		return err
 	}
 	for _, c := range a.reader.channels {
 		a.conflicts += c.counts.Conflicts
 		if c.isPlausible() {
 			a.works += c.finals
-			if len(opt.Gaps) == 0 { // other works without a call contradict the assumption
+			if len(a.opt.Gaps) == 0 { // other works without a call contradict the assumption
 				a.works -= c.counts.Extra
 			}
 		}
@@ -152,9 +115,9 @@ func try(source Source, channels []Channel, opt Options, assumed assumption) (*a
 		return wrong[channel] || !a.reader.channels[channel].isPlausible()
 	})
 	if len(a.pairs) < before {
-		return a, a.number()
+		return a.number()
 	}
-	return a, nil
+	return nil
 }
 
 // number replays the source and collects the works.
@@ -177,6 +140,14 @@ func (a *attempt) isConsistent() bool {
 // missing returns the number of works without a number. Both assumptions number about as many works, but
 // the wrong one has more works to number, or more that no call explains.
 func (a *attempt) missing() int64 { return a.reader.calls - a.works }
+
+// orBetter returns the better one of two attempts.
+func (a *attempt) orBetter(b *attempt) *attempt {
+	if b.isBetterThan(a) {
+		return b
+	}
+	return a
+}
 
 // isBetterThan compares two assumptions. If both number about as many works, the one with fewer conflicts is better.
 func (a *attempt) isBetterThan(b *attempt) bool {

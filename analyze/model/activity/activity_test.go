@@ -182,6 +182,7 @@ func TestEveryValueIsRight(t *testing.T) {
 		{"untimed events", gpuprogram.Plan{Streams: 3, Untimed: true}, 80, 15, 20},
 		{"events of unknown timing", gpuprogram.Plan{Streams: 3, HalfTimed: true}, 80, 15, 20},
 		{"events of unknown timing on shared channels", gpuprogram.Plan{Streams: 4, Shared: true, HalfTimed: true}, 80, 15, 5},
+		{"brief streams", gpuprogram.Plan{Streams: 3, Brief: true}, 85, 15, 1},
 		{"graphs of several works", gpuprogram.Plan{Streams: 1, Parts: 7}, 60, 8, 20},
 		{"early starts", gpuprogram.Plan{Streams: 3, Early: 0.3}, 45, 10, 20},
 		{"short copies", gpuprogram.Plan{Streams: 2, Short: 0.7}, 80, 15, 10},

@@ -54,23 +54,22 @@ type burst struct {
 	works    int64
 }
 
-// canRun reports whether the works of a burst may have run on the channel. isProof reports that the channel ran enough
-// works without a call.
-func (e *extraSpans) canRun(b *burst) (ok, isProof bool) {
-	from, to := b.LoNs-extraSlackNs, b.HiNs
+// in returns the largest number of works without a call that the channel ran in an interval. isKnown reports that
+// anchors enclose it.
+func (e *extraSpans) in(i Interval) (works int64, isKnown bool) {
+	from, to := i.LoNs-extraSlackNs, i.HiNs
 	if to == UnknownNs || e.fromNs == 0 || from < e.fromNs || to > e.toNs {
-		return true, false
+		return 0, false
 	}
 	to += extraSlackNs
-	works := int64(0)
-	i := sort.Search(len(e.list), func(i int) bool { return e.list[i].HiNs >= from })
-	for ; i < len(e.list) && e.list[i].LoNs <= to; i++ {
-		if e.list[i].works == unknownExtra {
-			return true, false
+	k := sort.Search(len(e.list), func(k int) bool { return e.list[k].HiNs >= from })
+	for ; k < len(e.list) && e.list[k].LoNs <= to; k++ {
+		if e.list[k].works == unknownExtra {
+			return 0, false
 		}
-		works += e.list[i].works
+		works += e.list[k].works
 	}
-	return works >= b.works, works >= b.works
+	return works, true
 }
 
 // noteExtra notes an anchor at a counter, for pairByExtra.
@@ -126,41 +125,41 @@ func (a *attempt) pairByExtra() error {
 	return nil
 }
 
-// streamsOfExtra returns the streams without a channel, apart from those tried, whose works only one channel can have
-// run.
+// streamsOfExtra returns the streams without a channel, apart from those tried, with the only channel that ran enough
+// works without a call.
 func (r *reader) streamsOfExtra(tried map[int32]bool) map[int32]int32 {
 	found := make(map[int32]int32)
 	for _, stream := range slices.Sorted(maps.Keys(r.bursts)) {
 		if tried[stream] {
 			continue
 		}
-		var possible []*channelState
-		isProven := false
+		var possible []int32
 		for _, c := range r.sortedChannels() {
-			if ok, isProof := r.canRun(c, stream); ok {
-				possible, isProven = append(possible, c), isProof
+			if r.hasExtraOf(c, stream) {
+				possible = append(possible, c.Number)
 			}
 		}
-		if len(possible) == 1 && isProven {
-			found[stream] = possible[0].Number
+		if len(possible) == 1 {
+			found[stream] = possible[0]
 		}
 	}
 	return found
 }
 
-// canRun reports whether a channel may have run the works of a stream without a channel.
-func (r *reader) canRun(c *channelState, stream int32) (ok, isProof bool) {
+// hasExtraOf reports whether a channel ran enough works without a call in each burst of a stream without a channel
+// that lies between its anchors, and whether there is such a burst.
+func (r *reader) hasExtraOf(c *channelState, stream int32) (found bool) {
 	s := &r.streams.list[stream]
 	if c.Pid != s.Pid || c.Device >= 0 && c.Device != s.Device || !c.runsStreams || c.counts.Slips == 0 {
-		return false, false
+		return false
 	}
 	bursts := r.bursts[stream]
 	for i := range bursts {
-		ok, proof := c.extra.canRun(&bursts[i])
-		if !ok {
-			return false, false
+		works, isKnown := c.extra.in(bursts[i].Interval)
+		if isKnown && works < bursts[i].works {
+			return false
 		}
-		isProof = isProof || proof
+		found = found || isKnown
 	}
-	return true, isProof
+	return found
 }
