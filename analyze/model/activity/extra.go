@@ -6,10 +6,10 @@ import (
 	"sort"
 )
 
-// A driver has few channels, so that most streams share one. A stream with few calls moves the counter of a busy channel
-// too little to be paired with it. But between two anchors of that channel, its works are those without a call: they
-// prove which channels cannot run the stream, and the only other one is tried. A wrong pair is noticed, because then
-// the counter rises by less than the calls.
+// A driver has few channels, so that streams share them. A stream with few calls moves the counter of a busy channel too
+// little to be paired with it. But between two anchors of that channel, its works have no call. So channels with too
+// few such works cannot run the stream, and the only other one is tried. A wrong pair is noticed, because then the
+// counter rises by less than the calls.
 
 // extraSpan is a time in which works of a channel began that have no call, between two anchors.
 type extraSpan struct {
@@ -40,10 +40,10 @@ func (e *extraSpans) add(works, toNs, nextNs int64) {
 	switch {
 	case e.fromNs == 0:
 		e.fromNs = nextNs
-	case works != 0 && len(e.list) < maxExtraSpans:
-		e.list = append(e.list, extraSpan{Interval{e.nextNs, toNs}, works})
-	case works != 0:
+	case len(e.list) == maxExtraSpans:
 		return // the time after the last span is unknown
+	case works != 0:
+		e.list = append(e.list, extraSpan{Interval{e.nextNs, toNs}, works})
 	}
 	e.toNs, e.nextNs = nextNs, nextNs
 }
