@@ -40,11 +40,23 @@ func startHanging(t *testing.T, env []string, kind, argument string) (p *simProg
 	if err != nil {
 		t.Fatal(err)
 	}
+	// On a busy machine, it may sleep before it hangs. Then it uses a processor later.
+	const longEnough = 300 * time.Millisecond
+	var since time.Time
+	used := ""
 	eventually(t, "the program hangs", func() bool {
 		call, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", p.pid()))
 		stat, serr := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid()))
-		return err == nil && serr == nil && !strings.HasPrefix(string(call), "running") &&
-			strings.Contains(string(stat), ") S ")
+		fields := strings.Fields(string(stat)) // the name of the program has no blanks
+		if err != nil || serr != nil || len(fields) < 15 || strings.HasPrefix(string(call), "running") ||
+			fields[2] != "S" || fields[13] != used {
+			used, since = "", time.Now()
+			if len(fields) > 13 {
+				used = fields[13]
+			}
+			return false
+		}
+		return time.Since(since) > longEnough
 	})
 	return p, owner
 }

@@ -127,10 +127,14 @@ func TestLateCallsAreCounted(t *testing.T) {
 	}
 	call(second / 5)
 	check(m.Take(analyzetest.Epoch+8*second/5, 1), 1, 0, 1)
+	if s := m.TakeNext(analyzetest.Epoch+19*second/10, 1); s != nil {
+		t.Errorf("no second has ended: %+v", s)
+	}
 	call(second / 2) // its second was taken
 	call(6 * second / 5)
 	call(31 * second / 10)
-	check(m.TakeRest(), 2, 1, 3)
+	check(m.TakeNext(analyzetest.Epoch+36*second/10, 1), 1, 1, 2) // it comes late
+	check(m.TakeRest(), 1, 1, 1)
 }
 
 func TestTrainingWithAllocator(t *testing.T) {

@@ -109,6 +109,22 @@ func (m *Monitor) Take(nowNs int64, seconds int) *Snapshot {
 	return m.take(to-int64(seconds), to)
 }
 
+// TakeNext returns the numbers of the whole seconds since the last Take or TakeNext, at first of some seconds, and at
+// most of MaxSeconds. It returns nil if no second has ended since.
+func (m *Monitor) TakeNext(nowNs int64, seconds int) *Snapshot {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	to := (nowNs - MaxDelayNs) / secondNs
+	from := to - int64(seconds)
+	if m.takenNs > 0 {
+		from = max(m.takenNs/secondNs, to-MaxSeconds)
+	}
+	if from >= to {
+		return nil
+	}
+	return m.take(from, to)
+}
+
 // TakeRest returns the numbers of the seconds after those of the last Take, at most MaxSeconds, after the last row.
 func (m *Monitor) TakeRest() *Snapshot {
 	m.mu.Lock()

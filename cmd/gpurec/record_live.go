@@ -97,11 +97,11 @@ func (d *liveDisplay) start(end func()) {
 	}()
 }
 
-// take returns the numbers of the latest whole seconds, as many as there are between two updates.
-func (d *liveDisplay) take() *live.Snapshot {
-	seconds := min(max(1, int(d.every/time.Second)), live.MaxSeconds)
-	return d.monitor.Take(time.Now().UnixNano(), seconds)
-}
+// take returns the numbers of the latest whole seconds.
+func (d *liveDisplay) take() *live.Snapshot { return d.monitor.Take(time.Now().UnixNano(), d.seconds()) }
+
+// seconds is the number of seconds between two updates.
+func (d *liveDisplay) seconds() int { return min(max(1, int(d.every/time.Second)), live.MaxSeconds) }
 
 // printUntilStopped prints a snapshot after each interval.
 func (d *liveDisplay) printUntilStopped() {
@@ -112,8 +112,10 @@ func (d *liveDisplay) printUntilStopped() {
 		select {
 		case <-d.quit:
 			return
-		case <-tick.C:
-			d.print(d.take())
+		case <-tick.C: // it may come late
+			if s := d.monitor.TakeNext(time.Now().UnixNano(), d.seconds()); s != nil {
+				d.print(s)
+			}
 		}
 	}
 }
