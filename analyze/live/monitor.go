@@ -15,7 +15,7 @@ type Monitor struct {
 	samplers  samplers
 	lost      int64 // calls without a row
 	late      int64 // calls whose second was taken before they came
-	firstNs   int64 // start of the first call that came, Unix ns; 0: none
+	firstNs   int64 // earliest start of a call, Unix ns; 0: none
 	lastNs    int64 // latest start of a call, Unix ns
 	takenNs   int64 // end of the seconds that were taken, Unix ns
 }
@@ -76,7 +76,7 @@ func (m *Monitor) processOf(pid int32) *process {
 func (m *Monitor) addCall(row *format.Row) {
 	p := m.processOf(row.Pid)
 	m.lastNs = max(m.lastNs, row.StartNs)
-	if m.firstNs == 0 {
+	if m.firstNs == 0 || row.StartNs < m.firstNs {
 		m.firstNs = row.StartNs
 	}
 	if row.StartNs < m.takenNs {

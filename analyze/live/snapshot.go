@@ -109,20 +109,29 @@ func (m *Monitor) Take(nowNs int64, seconds int) *Snapshot {
 	return m.take(to-int64(seconds), to)
 }
 
-// TakeNext returns the numbers of the whole seconds since the last Take or TakeNext, at first of some seconds, and at
-// most of MaxSeconds. It returns nil if no second has ended since.
+// TakeNext returns the numbers of the whole seconds since the last Take or TakeNext, at first since the first call and
+// of at least some seconds, and at most of MaxSeconds. It returns nil if no second has ended since.
 func (m *Monitor) TakeNext(nowNs int64, seconds int) *Snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	to := (nowNs - MaxDelayNs) / secondNs
-	from := to - int64(seconds)
-	if m.takenNs > 0 {
-		from = max(m.takenNs/secondNs, to-MaxSeconds)
-	}
+	from := max(m.nextNs(to-int64(seconds))/secondNs, to-MaxSeconds)
 	if from >= to {
 		return nil
 	}
 	return m.take(from, to)
+}
+
+// nextNs returns the start of the first second that was not taken, Unix ns: before the first Take, at most second
+// latest.
+func (m *Monitor) nextNs(latest int64) int64 {
+	switch {
+	case m.takenNs > 0:
+		return m.takenNs
+	case m.firstNs > 0:
+		return min(m.firstNs, latest*secondNs)
+	}
+	return latest * secondNs
 }
 
 // TakeRest returns the numbers of the seconds after those of the last Take, at most MaxSeconds, after the last row.
@@ -130,7 +139,7 @@ func (m *Monitor) TakeRest() *Snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	to := max(m.lastNs, m.takenNs)/secondNs + 1
-	return m.take(max(m.takenNs/secondNs, m.firstNs/secondNs, to-MaxSeconds), to)
+	return m.take(max(m.nextNs(to-1)/secondNs, to-MaxSeconds), to)
 }
 
 // take returns the numbers of the Unix seconds from ≤ s < to.
