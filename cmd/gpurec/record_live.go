@@ -98,7 +98,9 @@ func (d *liveDisplay) start(end func()) {
 }
 
 // take returns the numbers of the latest whole seconds.
-func (d *liveDisplay) take() *live.Snapshot { return d.monitor.Take(time.Now().UnixNano(), d.seconds()) }
+func (d *liveDisplay) take() *live.Snapshot {
+	return d.monitor.Take(time.Now().UnixNano(), d.seconds())
+}
 
 // seconds is the number of seconds between two updates.
 func (d *liveDisplay) seconds() int { return min(max(1, int(d.every/time.Second)), live.MaxSeconds) }
