@@ -31,6 +31,7 @@ type Plan struct {
 	EndWords  bool    // progress words belong to the ends of all works, as on no known GPU
 
 	Untimed   bool    // events have no timing, and the recorder does not know that
+	Events    float64 // share of actions that record an event, in addition to 4 %
 	HalfTimed bool    // every second event has timing, and the recorder does not know which ones
 	NoWaits   bool    // waits are not recorded
 	Full      bool    // a poller with a core of its own; else 1 kHz, and reads at launches
@@ -268,6 +269,8 @@ func (g *Program) act(t *simThread) {
 	}
 	draw := g.random.Float64()
 	switch {
+	case g.Events > 0 && g.random.Float64() < g.Events:
+		g.recordEvent(t, s)
 	case g.Brief && g.random.Float64() < 0.0003:
 		g.useBriefStream(t)
 	case t.burst == 0 && draw < g.Waits:
@@ -277,15 +280,7 @@ func (g *Program) act(t *simThread) {
 	case draw < g.Waits+0.04:
 		g.submit(t, s, s.channel, activity.OpCopyOnDevice, -1, 2500)
 	case draw < g.Waits+0.08:
-		event := int64(0x9000) + g.random.Int64N(8)
-		var c *activity.Call
-		if g.Untimed || g.HalfTimed && event%2 == 1 {
-			c = g.record(t, s)
-		} else {
-			c = g.submit(t, s, s.channel, activity.OpRecordEvent, -1, 300)
-		}
-		c.Event, c.AnyTiming = event, g.Untimed || g.HalfTimed
-		p.events[event] = s.doneNs
+		g.recordEvent(t, s)
 	case draw < g.Waits+0.11:
 		place := activity.OnEngine
 		if g.Short > 0 && g.random.Float64() < g.Short {
@@ -306,6 +301,19 @@ func (g *Program) act(t *simThread) {
 		g.submit(t, s, s.channel, activity.OpKernel, int32(label), p.kernelMean[label])
 	}
 	g.prepare(t)
+}
+
+// recordEvent records one of eight events.
+func (g *Program) recordEvent(t *simThread, s *simStream) {
+	event := int64(0x9000) + g.random.Int64N(8)
+	var c *activity.Call
+	if g.Untimed || g.HalfTimed && event%2 == 1 {
+		c = g.record(t, s)
+	} else {
+		c = g.submit(t, s, s.channel, activity.OpRecordEvent, -1, 300)
+	}
+	c.Event, c.AnyTiming = event, g.Untimed || g.HalfTimed
+	t.process.events[event] = s.doneNs
 }
 
 // useBriefStream uses a new stream on the channel of another one, waits for it, and destroys it.

@@ -46,6 +46,10 @@ func contains(i activity.Interval, ns int64) bool { return i.LoNs <= ns && ns <=
 
 // checkWork compares a work with the truth.
 func (v *verdict) checkWork(w *activity.Work) {
+	if w.Call.ID < 0 { // the record of an event without timing
+		v.wrong = append(v.wrong, fmt.Sprintf("%+v is no work", w))
+		return
+	}
 	truth := v.program.Truth[w.Call.ID]
 	v.counts.Works++
 	if c := &w.Call; c.Op == activity.OpKernel || c.Op == activity.OpGraph {
@@ -182,6 +186,7 @@ func TestEveryValueIsRight(t *testing.T) {
 		{"untimed events", gpuprogram.Plan{Streams: 3, Untimed: true}, 80, 15, 20},
 		{"events of unknown timing", gpuprogram.Plan{Streams: 3, HalfTimed: true}, 80, 15, 20},
 		{"events of unknown timing on shared channels", gpuprogram.Plan{Streams: 4, Shared: true, HalfTimed: true}, 80, 15, 5},
+		{"many events of unknown timing", gpuprogram.Plan{Streams: 1, HalfTimed: true, Events: 0.2}, 70, 10, 20},
 		{"brief streams", gpuprogram.Plan{Streams: 3, Brief: true}, 85, 15, 1},
 		{"graphs of several works", gpuprogram.Plan{Streams: 1, Parts: 7}, 60, 8, 20},
 		{"early starts", gpuprogram.Plan{Streams: 3, Early: 0.3}, 45, 10, 20},

@@ -49,6 +49,7 @@ func (v *survey) pair() map[int32]int32 {
 		m.matchTogether(list)
 	}
 	m.matchShared(streams)
+	m.matchUncertain(streams)
 	return m.pairs
 }
 
@@ -161,10 +162,41 @@ func (m *matcher) matchShared(streams []int32) {
 		}
 	}
 	m.matchTotals(streams)
-	maps.DeleteFunc(m.pairs, func(_, channel int32) bool {
+	for channel := range shared {
 		off := m.channels[channel].outside - m.calls[channel]
-		return shared[channel] && (m.calls[channel] < 100 || max(off, -off) > 20+m.calls[channel]/10)
-	})
+		if m.calls[channel] < 100 || max(off, -off) > 20+m.calls[channel]/10 {
+			maps.DeleteFunc(m.pairs, func(_, of int32) bool { return of == channel })
+			m.calls[channel] = 0
+		}
+	}
+}
+
+// matchUncertain pairs the other streams with events of unknown timing. Their calls need not follow the steps of a
+// channel, but the only channel without a stream whose steps lie between the calls without these events and all calls
+// may be theirs. If it is not, calls and counter disagree.
+func (m *matcher) matchUncertain(streams []int32) {
+	wanted := make(map[int32][]int32) // streams by channel
+	for _, stream := range streams {
+		if _, ok := m.pairs[stream]; ok || m.queues[stream].uncertain == 0 {
+			continue
+		}
+		var fitting []int32
+		for _, pair := range m.candidates[stream] {
+			calls := m.callsOn(stream, pair.channel)
+			if m.calls[pair.channel] == 0 && m.votes[pair].canRun() && !m.isTooSmall(stream, pair.channel) &&
+				m.hasRoom(pair.channel, calls) && m.channels[pair.channel].outside <= calls+m.queues[stream].uncertain {
+				fitting = append(fitting, pair.channel)
+			}
+		}
+		if len(fitting) == 1 {
+			wanted[fitting[0]] = append(wanted[fitting[0]], stream)
+		}
+	}
+	for channel, list := range wanted {
+		if len(list) == 1 {
+			m.assign(list[0], channel)
+		}
+	}
 }
 
 // maxTogether bounds the streams of a process that are matched together.

@@ -33,15 +33,16 @@ type survey struct {
 
 // surveyQueue has the calls of a stream, or the copies of a context.
 type surveyQueue struct {
-	stream   int32
-	issued   int64
-	ended    bool            // the stream was destroyed
-	outside  int64           // calls outside of gaps
-	done     int64           // calls that are done, as waits prove
-	byStream map[int32]int64 // number of the last call of each stream
-	calls    queueCalls
-	calledNs int64 // start of the last call
-	early    int   // marks at calls after a pause
+	stream    int32
+	issued    int64
+	ended     bool            // the stream was destroyed
+	outside   int64           // calls outside of gaps
+	done      int64           // calls that are done, as waits prove
+	byStream  map[int32]int64 // number of the last call of each stream
+	calls     queueCalls
+	calledNs  int64 // start of the last call
+	early     int   // marks at calls after a pause
+	uncertain int64 // records of events of unknown timing that are taken for none
 }
 
 // surveyWait is a wait. When it returns at atNs, the calls of a queue up to a number are done.
@@ -193,7 +194,14 @@ func (v *survey) markEvent(c *Call) {
 	stream := v.streams.streamOf(c)
 	key := handleKey{c.Pid, c.Event}
 	delete(v.events, key)
-	if q := v.queues[stream]; q != nil && len(v.events) < maxEvents {
+	q := v.queues[stream]
+	if q == nil {
+		return
+	}
+	if c.AnyTiming {
+		q.uncertain++
+	}
+	if len(v.events) < maxEvents {
 		v.events[key] = surveyEvent{q, q.byStream[stream]}
 	}
 }
