@@ -22,7 +22,7 @@ for run in $(seq "$runs"); do
 		done
 	fi
 	start=$SECONDS
-	"${GO:-go}" test -json -vet=off -count=1 -shuffle=on -timeout 60m ${PKG:-./...} >"$results/run-$run.json" || true
+	"${GO:-go}" test -json -p 3 -vet=off -count=1 -shuffle=on -timeout 60m ${PKG:-./...} >"$results/run-$run.json" || true
 	for pid in "${busy[@]}"; do kill "$pid"; wait "$pid" 2>/dev/null || true; done
 	echo "run $run of $runs: $((SECONDS - start)) s, ${#busy[@]} busy processes"
 done
