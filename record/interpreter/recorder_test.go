@@ -231,7 +231,7 @@ func TestCollections(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
 	for _, interpreter := range interpreters(t) {
 		t.Run(interpreterName(interpreter), func(t *testing.T) {
-			p := start(t, interpreter, "testdata/gcstorm.py", "300000", "5")
+			p := start(t, interpreter, "testdata/gcstorm.py", "600000", "5")
 			r := record(t, Options{IsFull: true}, p.pid)
 			p.goOn(t)
 			var truth struct {
