@@ -307,8 +307,8 @@ func (v *workReview) count(w *activity.Work, startNs int64) {
 
 // numberedCall is a call whose work may have a number.
 type numberedCall struct {
-	startNs  int64
-	isNumber bool
+	startNs   int64
+	hasNumber bool
 }
 
 // numbered counts the works with a number, of those that began after the recorder had found their channel. Where
@@ -322,7 +322,7 @@ func (v *workReview) numbered() (numbered, of int64) {
 			continue
 		}
 		of++
-		if c.isNumber {
+		if c.hasNumber {
 			numbered++
 		}
 	}

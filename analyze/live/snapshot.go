@@ -115,23 +115,23 @@ func (m *Monitor) TakeNext(nowNs int64, seconds int) *Snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	to := (nowNs - MaxDelayNs) / secondNs
-	from := max(m.nextNs(to-int64(seconds))/secondNs, to-MaxSeconds)
+	from := max(m.nextSecond(to-int64(seconds)), to-MaxSeconds)
 	if from >= to {
 		return nil
 	}
 	return m.take(from, to)
 }
 
-// nextNs returns the start of the first second that was not taken, Unix ns: before the first Take, at most second
-// latest.
-func (m *Monitor) nextNs(latest int64) int64 {
+// nextSecond returns the first Unix second that was not taken. Before the first Take, it is that of the first call, but
+// at most latest.
+func (m *Monitor) nextSecond(latest int64) int64 {
 	switch {
 	case m.takenNs > 0:
-		return m.takenNs
+		return m.takenNs / secondNs
 	case m.firstNs > 0:
-		return min(m.firstNs, latest*secondNs)
+		return min(m.firstNs/secondNs, latest)
 	}
-	return latest * secondNs
+	return latest
 }
 
 // TakeRest returns the numbers of the seconds after those of the last Take, at most MaxSeconds, after the last row.
@@ -139,7 +139,7 @@ func (m *Monitor) TakeRest() *Snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	to := max(m.lastNs, m.takenNs)/secondNs + 1
-	return m.take(max(m.nextNs(to-1)/secondNs, to-MaxSeconds), to)
+	return m.take(max(m.nextSecond(to-1), to-MaxSeconds), to)
 }
 
 // take returns the numbers of the Unix seconds from ≤ s < to.

@@ -125,7 +125,10 @@ func (d *liveDisplay) printUntilStopped() {
 // printRest prints the calls that came after the last interval, so that the calls of all lines of JSON, with the late
 // ones, are those of the recording. It must be called after stop and the last row.
 func (d *liveDisplay) printRest() {
-	if s := d.monitor.TakeRest(); d.asJSON && len(s.Processes) > 0 {
+	if !d.asJSON {
+		return
+	}
+	if s := d.monitor.TakeRest(); len(s.Processes) > 0 {
 		d.print(s)
 	}
 }

@@ -29,7 +29,7 @@ type Options struct {
 // Compute computes the activity of a recording. It replays the source twice: to pair streams with
 // channels and to fit the clocks, and to number the works. It pairs them once more if launches of a graph
 // add several works, and numbers them once more if a pair proves to be wrong, and for OnWork. It tries
-// what the calls leave open, see assumption. Its memory grows with channels, streams, kernels and the
+// what the calls leave open, see assumption and pairByExtra. Its memory grows with channels, streams, kernels and the
 // length of the recording, but not with the number of calls.
 func Compute(source Source, channels []Channel, opt Options) (*Result, error) {
 	best, err := findBest(source, channels, opt)

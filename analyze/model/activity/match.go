@@ -124,6 +124,13 @@ func (m *matcher) isExplained(channel int32, more int64) bool {
 // matchTotals pairs streams with the only channel whose steps add up to the calls of the stream and
 // of the streams that are paired already.
 func (m *matcher) matchTotals(streams []int32) {
+	m.matchOnly(streams, func(pair votePair) bool {
+		return !m.isExplained(pair.channel, 0) && m.isExplained(pair.channel, m.callsOn(pair.stream, pair.channel))
+	})
+}
+
+// matchOnly pairs the streams without a channel that have only one fitting channel, if no other stream has the same.
+func (m *matcher) matchOnly(streams []int32, fits func(votePair) bool) {
 	wanted := make(map[int32][]int32) // streams by channel
 	for _, stream := range streams {
 		if _, ok := m.pairs[stream]; ok {
@@ -131,8 +138,7 @@ func (m *matcher) matchTotals(streams []int32) {
 		}
 		var fitting []int32
 		for _, pair := range m.candidates[stream] {
-			if m.votes[pair].canRun() && !m.isTooSmall(pair.stream, pair.channel) && !m.isExplained(pair.channel, 0) &&
-				m.isExplained(pair.channel, m.callsOn(stream, pair.channel)) {
+			if m.votes[pair].canRun() && !m.isTooSmall(stream, pair.channel) && fits(pair) {
 				fitting = append(fitting, pair.channel)
 			}
 		}
@@ -175,28 +181,11 @@ func (m *matcher) matchShared(streams []int32) {
 // channel, but the only channel without a stream whose steps lie between the calls without these events and all calls
 // may be theirs. If it is not, calls and counter disagree.
 func (m *matcher) matchUncertain(streams []int32) {
-	wanted := make(map[int32][]int32) // streams by channel
-	for _, stream := range streams {
-		if _, ok := m.pairs[stream]; ok || m.queues[stream].uncertain == 0 {
-			continue
-		}
-		var fitting []int32
-		for _, pair := range m.candidates[stream] {
-			calls := m.callsOn(stream, pair.channel)
-			if m.calls[pair.channel] == 0 && m.votes[pair].canRun() && !m.isTooSmall(stream, pair.channel) &&
-				m.hasRoom(pair.channel, calls) && m.channels[pair.channel].outside <= calls+m.queues[stream].uncertain {
-				fitting = append(fitting, pair.channel)
-			}
-		}
-		if len(fitting) == 1 {
-			wanted[fitting[0]] = append(wanted[fitting[0]], stream)
-		}
-	}
-	for channel, list := range wanted {
-		if len(list) == 1 {
-			m.assign(list[0], channel)
-		}
-	}
+	m.matchOnly(streams, func(pair votePair) bool {
+		calls, uncertain := m.callsOn(pair.stream, pair.channel), m.queues[pair.stream].uncertain
+		return uncertain > 0 && m.calls[pair.channel] == 0 && m.hasRoom(pair.channel, calls) &&
+			m.channels[pair.channel].outside <= calls+uncertain
+	})
 }
 
 // maxTogether bounds the streams of a process that are matched together.
