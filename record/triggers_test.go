@@ -384,7 +384,7 @@ func TestCapturesHaveWhatHappened(t *testing.T) {
 	}{
 		{"oom", "cuMemAlloc_v2", []string{"SIMCUDA_FAIL=cuMemAlloc_v2:2@300"}, 0},
 		{"hang", "cuStreamSynchronize", []string{"SIMCUDA_TIME=on", "SIMCUDA_KERNEL_US=100000000"}, 0},
-		{"exit", "", nil, syscall.SIGKILL},
+		{"exit", anyCall, nil, syscall.SIGKILL}, // it may die inside of a call
 	} {
 		p := x.run(c.job, c.env...)
 		if c.signal != 0 {
@@ -397,6 +397,9 @@ func TestCapturesHaveWhatHappened(t *testing.T) {
 	}
 	x.checkManual()
 }
+
+// anyCall stands for any function.
+const anyCall = "*"
 
 // checkCapture checks a capture against the ledger of a program. call is the function that is open, or that failed.
 func (x *triggerTest) checkCapture(path string, p *simProgram, kind, call string) {
@@ -417,17 +420,23 @@ func (x *triggerTest) checkCapture(path string, p *simProgram, kind, call string
 		t.Errorf("%s: the capture is from %d to %d: %+v", kind, m.StartNs, m.EndNs, tr)
 	}
 	total, rows, open := m.Totals(), int64(0), int64(0)
+	openOf := make(map[int32]int)
 	if err := rec.Rows(func(r *format.Row) error {
 		rows++
 		if r.Flags&format.FlagOpen != 0 {
 			open++
-			if int(r.Pid) == p.pid() && r.Name != call {
+			if openOf[r.Tid]++; int(r.Pid) == p.pid() && call != anyCall && r.Name != call {
 				t.Errorf("%s: %s is open", kind, r.Name)
 			}
 		}
 		return nil
 	}, format.ClassMemory, format.ClassCall); err != nil {
 		t.Fatal(err)
+	}
+	for tid, n := range openOf {
+		if n > 1 {
+			t.Errorf("%s: thread %d has %d open calls", kind, tid, n)
+		}
 	}
 	if total.Recorded != rows || total.Open != open || total.Lost != 0 || total.Seen != rows+total.Dropped {
 		t.Errorf("%s: %d rows, %d open; counts %+v", kind, rows, open, total)

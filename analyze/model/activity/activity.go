@@ -52,8 +52,9 @@ type attempt struct {
 	out    *results
 	reader *reader // after the replay that filled out
 	works  int64   // numbered works of plausible channels, without slips
-	// conflicts counts how often calls and counters disagreed, also on channels without a pair. A wrong assumption may
-	// number as many works: where launches are not recorded, copies that ran elsewhere hide them.
+	// conflicts counts how often calls and counters disagreed: the conflicts, also of channels without a pair, and the
+	// slips that no gap explains. A wrong assumption may number as many works: where launches are not recorded, copies
+	// that ran elsewhere hide them.
 	conflicts int64
 	assumed   assumption
 	// unknownTiming and unknownPlace report that the calls leave this open.
@@ -102,7 +103,7 @@ func (a *attempt) judge() error {
 		return err
 	}
 	for _, c := range a.reader.channels {
-		a.conflicts += c.counts.Conflicts
+		a.conflicts += c.counts.Conflicts + c.ownSlips
 		if c.isPlausible() {
 			a.works += c.finals
 			if len(a.opt.Gaps) == 0 { // other works without a call contradict the assumption

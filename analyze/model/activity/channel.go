@@ -37,6 +37,7 @@ type channelState struct {
 	// isUncertain reports that the last sampled work, without a call, may run until the next sample.
 	isUncertain bool
 	finals      int64 // works whose numbers became final at anchors
+	ownSlips    int64 // slips outside of gaps, while works had calls
 	out         *results
 	means       *meanTable // of the process; nil: there are none
 	// What results collects: busy times, works by index of set.keys, works without an index, the start
@@ -200,8 +201,7 @@ func (c *channelState) reachAnchor(counter int64) {
 	c.numbers.close()
 	steady := c.anchored && c.anchor == c.least
 	if c.anchored && c.least > c.anchor {
-		c.counts.Slips++
-		c.counts.Extra += c.least - c.anchor
+		c.noteSlip()
 	}
 	if steady {
 		c.out.addEquations(c, counter)
@@ -231,6 +231,15 @@ func (c *channelState) reachAnchor(counter int64) {
 	c.moments = c.moments.keepFrom(counter)
 	c.waits.dropOld(done)
 	c.anchor, c.anchorCounter, c.anchored = c.least, counter, true
+}
+
+// noteSlip counts works without a call since the last anchor.
+func (c *channelState) noteSlip() {
+	c.counts.Slips++
+	c.counts.Extra += c.least - c.anchor
+	if c.finals > 0 && !overlapsGap(c.reader.gaps, c.moments[0].seenNs-gapSlackNs, c.readNs) {
+		c.ownSlips++
+	}
 }
 
 // emit passes the first n pending calls to the results. Without final, only the lower bounds of

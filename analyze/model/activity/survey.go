@@ -103,9 +103,12 @@ func newSurvey(channels []Channel, gaps []Window) *survey {
 }
 
 // inGap reports whether a gap overlaps a span of time.
-func (v *survey) inGap(fromNs, toNs int64) bool {
-	i := sort.Search(len(v.gaps), func(i int) bool { return v.gaps[i].ToNs >= fromNs })
-	return i < len(v.gaps) && v.gaps[i].FromNs <= toNs
+func (v *survey) inGap(fromNs, toNs int64) bool { return overlapsGap(v.gaps, fromNs, toNs) }
+
+// overlapsGap reports whether one of the gaps, in order of time, overlaps a span of time.
+func overlapsGap(gaps []Window, fromNs, toNs int64) bool {
+	i := sort.Search(len(gaps), func(i int) bool { return gaps[i].ToNs >= fromNs })
+	return i < len(gaps) && gaps[i].FromNs <= toNs
 }
 
 // isComplete reports whether no gap overlaps the life of a channel.
