@@ -344,15 +344,21 @@ func TestSpin(t *testing.T) {
 		t.Errorf("running %.0f ns, want %.0f", m[format.HostRunning], ran)
 	}
 	samples := got.ofKind(format.KindCPUSample, p.tids[0])
-	sampled := int64(0)
+	sampled, others := int64(0), 0
 	for _, row := range samples {
 		sampled += row.DurNs
-		if row.StackStatus != format.StackComplete || !hasFunction(row.Frames, "run_spinning") {
+		if row.StackStatus != format.StackComplete {
 			t.Errorf("sample %+v", row)
 		}
+		if !hasFunction(row.Frames, "run_spinning") {
+			others++
+		}
+	}
+	if others > 1 { // the thread writes before and after it spins
+		t.Errorf("%d samples of %d outside of run_spinning", others, len(samples))
 	}
 	if share := float64(sampled) / float64(p.ran[0]); share < 0.9 || share > 1.1 {
-		t.Errorf("%d samples of %d ns represent %.2f of %d ns", len(samples), samples[0].DurNs, share, p.ran[0])
+		t.Errorf("%d samples represent %.2f of %d ns", len(samples), share, p.ran[0])
 	}
 }
 

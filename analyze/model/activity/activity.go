@@ -150,13 +150,25 @@ func (a *attempt) orBetter(b *attempt) *attempt {
 	return a
 }
 
-// isBetterThan compares two assumptions. If both number about as many works, the one with fewer conflicts is better.
+// isBetterThan compares two assumptions. If both number about as many works, the one with clearly fewer conflicts is
+// better. Torn samples cause some under any assumption.
 func (a *attempt) isBetterThan(b *attempt) bool {
 	more := b.missing() - a.missing()
-	if about := a.reader.calls / 5; max(more, -more) <= about && a.conflicts != b.conflicts {
-		return a.conflicts < b.conflicts
+	if about := a.reader.calls / 5; max(more, -more) <= about {
+		switch {
+		case isClearlyLess(a.conflicts, b.conflicts):
+			return true
+		case isClearlyLess(b.conflicts, a.conflicts):
+			return false
+		}
 	}
 	return more > 0
+}
+
+// isClearlyLess reports whether a number of conflicts is less than half of another one, apart from a few.
+func isClearlyLess(a, b int64) bool {
+	const few = 4
+	return 2*a+few < b
 }
 
 // result returns the result of the last replay.

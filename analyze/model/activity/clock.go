@@ -121,7 +121,8 @@ func fitKnot(gpuNs int64, near []clockPoint) clockKnot {
 		slope = float64(to.differenceNs-from.differenceNs) / float64(max(1, to.gpuNs-from.gpuNs))
 		slope = max(-maxDriftPPM*1e-6, min(maxDriftPPM*1e-6, slope))
 	}
-	lineAt := func(ns int64) float64 { return float64(from.differenceNs) + slope*float64(ns-from.gpuNs) }
+	height := heightOfLine(from.gpuNs, slope, near)
+	lineAt := func(ns int64) float64 { return height + slope*float64(ns-from.gpuNs) }
 	sum := 0.0
 	for _, p := range near {
 		sum += float64(p.differenceNs) - lineAt(p.gpuNs)
@@ -144,6 +145,16 @@ func fitKnot(gpuNs int64, near []clockPoint) clockKnot {
 	knot.offsetNs = max(highestOffset(gpuNs, near), leastNs)
 	knot.residualNs = knot.offsetNs - leastNs
 	return knot
+}
+
+// heightOfLine returns the height at gpuNs of the highest line that is above none of the points. With the slope of an
+// edge, it is that edge.
+func heightOfLine(gpuNs int64, slope float64, points []clockPoint) float64 {
+	height := math.Inf(1)
+	for _, p := range points {
+		height = min(height, float64(p.differenceNs)-slope*float64(p.gpuNs-gpuNs))
+	}
+	return height
 }
 
 // highestOffset returns a bound of the offset at gpuNs that holds for all delays: the offset is below each

@@ -43,6 +43,26 @@ func TestClock(t *testing.T) {
 	}
 }
 
+// TestClockAfterAPause has the points of a recording on a busy machine: the reader was late each time before a pause, and
+// less and less. No clock drifts as fast, so the line through these points is too steep.
+func TestClockAfterAPause(t *testing.T) {
+	testclass.Unit(t)
+	const startNs = int64(1_790_000_000_000_000_000)
+	var points clockPoints
+	for atNs, delayNs := range map[int64]int64{
+		0: 336_000, 33_600_000: 329_000, 59_500_000: 224_000,
+		2_200_000_000: 39_000, 2_300_000_000: 30_000, 2_540_000_000: 6000,
+	} {
+		points.list = append(points.list, clockPoint{startNs + atNs, delayNs})
+	}
+	clock := newClock(points.list)
+	for ns := startNs; ns < startNs+2_540_000_000; ns += 1_000_000 {
+		if got := clock.Convert(ns); got.LoNs > ns || got.HiNs < ns {
+			t.Fatalf("%d ns is not in [%d, %d] around it", ns-startNs, got.LoNs-ns, got.HiNs-ns)
+		}
+	}
+}
+
 func TestNoClockWithoutPoints(t *testing.T) {
 	testclass.Unit(t)
 	if newClock(nil) != nil {

@@ -59,9 +59,10 @@ __attribute__((noinline)) static void wait_pipe(void)
 		abort();
 }
 
-__attribute__((noinline)) static void run_spinning(long long ns)
+/* run_spinning spins for a time of a clock: that of the machine, or of the thread on its processor. */
+__attribute__((noinline)) static void run_spinning(clockid_t clock, long long ns)
 {
-	for (long long end = now(CLOCK_MONOTONIC) + ns; now(CLOCK_MONOTONIC) < end;)
+	for (long long end = now(clock) + ns; now(clock) < end;)
 		for (int i = 0; i < 1000; i++)
 			work += i;
 }
@@ -110,7 +111,7 @@ static void run_preempting(void)
 	for (int i = 0; i < count; i++) {
 		sem_wait(&woken);
 		logged[i].from = now(CLOCK_MONOTONIC);
-		run_spinning(30000000);
+		run_spinning(CLOCK_MONOTONIC, 30000000);
 		logged[i].to = now(CLOCK_MONOTONIC);
 	}
 	print_log(count);
@@ -133,7 +134,7 @@ static void run_mode(void)
 	if (!strcmp(mode, "pinned"))
 		pin();
 	if (!loops)
-		run_spinning(1000000000LL * count);
+		run_spinning(!strcmp(mode, "spin") ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, 1000000000LL * count);
 	for (int i = 0; i < loops; i++) {
 		logged[i].from = now(CLOCK_MONOTONIC);
 		if (!strcmp(mode, "futex"))
