@@ -52,11 +52,12 @@ type attempt struct {
 	out    *results
 	reader *reader // after the replay that filled out
 	works  int64   // numbered works of plausible channels, without slips
-	// conflicts counts how often calls and counters disagreed: the conflicts, also of channels without a pair, and the
-	// slips that no gap explains. A wrong assumption may number as many works: where launches are not recorded, copies
-	// that ran elsewhere hide them.
-	conflicts int64
-	assumed   assumption
+	// conflicts counts how often calls and counters disagreed, also on channels without a pair. slips counts the slips
+	// that no gap explains. A wrong assumption may number as many works: where launches are not recorded, copies that
+	// ran elsewhere hide them.
+	conflicts, slips int64
+	assumed          assumption
+	hidden           map[int32][]Interval // set by hide
 	// unknownTiming and unknownPlace report that the calls leave this open.
 	unknownTiming, unknownPlace bool
 }
@@ -103,7 +104,8 @@ func (a *attempt) judge() error {
 		return err
 	}
 	for _, c := range a.reader.channels {
-		a.conflicts += c.counts.Conflicts + c.ownSlips
+		a.conflicts += c.counts.Conflicts
+		a.slips += c.ownSlips
 		if c.isPlausible() {
 			a.works += c.finals
 			if len(a.opt.Gaps) == 0 { // other works without a call contradict the assumption
@@ -150,22 +152,26 @@ func (a *attempt) orBetter(b *attempt) *attempt {
 	return a
 }
 
-// isBetterThan compares two assumptions. If both number about as many works, the one with clearly fewer conflicts is
-// better. Torn samples cause some under any assumption.
+// isBetterThan compares two assumptions. If both number about as many works, the one is better under which calls and
+// counters clearly disagree less, else the one with fewer conflicts.
 func (a *attempt) isBetterThan(b *attempt) bool {
 	more := b.missing() - a.missing()
 	if about := a.reader.calls / 5; max(more, -more) <= about {
+		own, other := a.conflicts+a.slips, b.conflicts+b.slips
 		switch {
-		case isClearlyLess(a.conflicts, b.conflicts):
+		case isClearlyLess(own, other):
 			return true
-		case isClearlyLess(b.conflicts, a.conflicts):
+		case isClearlyLess(other, own):
 			return false
+		case a.conflicts != b.conflicts:
+			return a.conflicts < b.conflicts
 		}
 	}
 	return more > 0
 }
 
-// isClearlyLess reports whether a number of conflicts is less than half of another one, apart from a few.
+// isClearlyLess reports whether a number of disagreements is less than half of another one, apart from a few: torn
+// samples cause some under any assumption.
 func isClearlyLess(a, b int64) bool {
 	const few = 4
 	return 2*a+few < b
@@ -251,7 +257,7 @@ func (a *attempt) numberWorks(opt *Options, out *results) (*reader, error) {
 		c.showsEnds = !c.runsStreams
 	}
 	r := newReader(states, paired, opt.Gaps)
-	r.onUntimed, r.works = opt.OnUntimed, a.survey.works
+	r.onUntimed, r.works, r.hidden = opt.OnUntimed, a.survey.works, a.hidden
 	if err := a.source(r); err != nil {
 		return nil, err
 	}

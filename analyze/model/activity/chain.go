@@ -171,7 +171,8 @@ func (w *chainWork) isAfter(before *Work, channel *channelState) bool {
 
 // setEnd sets end and duration of a work. A work begins after the end of the one before it on its stream.
 // If it waited in the queue for that, it begins at most gapMaxNs later on the same channel, graphGapMaxNs if
-// it is the launch of a graph with several works, and at most handOverMaxNs later on another one.
+// it is the launch of a graph with several works, and at most handOverMaxNs later on another one. It may also have
+// waited for a work without a call.
 func (w *chainWork) setEnd(next *chainWork) {
 	if w.Call.StartsEarly {
 		w.boundEarlyStart(next)
@@ -183,6 +184,7 @@ func (w *chainWork) setEnd(next *chainWork) {
 	if next != nil && next.isAfter(&w.Work, w.channel) {
 		end.HiNs = min(end.HiNs, next.Start.HiNs)
 		switch {
+		case w.mayHideWork(next):
 		case next.parts > 1 && w.isJustBefore(next):
 			end.LoNs = max(end.LoNs, min(next.Start.LoNs-graphGapMaxNs, end.HiNs))
 		case w.isJustBefore(next):

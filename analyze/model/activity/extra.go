@@ -25,6 +25,9 @@ const (
 	maxExtraSpans = 1 << 16
 	// maxExtraRounds bounds how often streams are paired in this way: each pair leaves fewer works without a call.
 	maxExtraRounds = 3
+	// minBursts is the least number of bursts that name a channel. Any channel may have works of others in one of them,
+	// also if it is the only one that the recorder found.
+	minBursts = 3
 )
 
 // extraSpans are the spans of a channel in order of time. Outside of them, from fromNs to toNs, each work has a call.
@@ -147,19 +150,21 @@ func (r *reader) streamsOfExtra(tried map[int32]bool) map[int32]int32 {
 }
 
 // hasExtraOf reports whether a channel ran enough works without a call in each burst of a stream without a channel
-// that lies between its anchors, and whether there is such a burst.
-func (r *reader) hasExtraOf(c *channelState, stream int32) (found bool) {
+// that lies between its anchors, and whether there are enough such bursts.
+func (r *reader) hasExtraOf(c *channelState, stream int32) bool {
 	s := &r.streams.list[stream]
 	if c.Pid != s.Pid || c.Device >= 0 && c.Device != s.Device || !c.runsStreams || c.counts.Slips == 0 {
 		return false
 	}
-	bursts := r.bursts[stream]
+	bursts, known := r.bursts[stream], 0
 	for i := range bursts {
 		works, isKnown := c.extra.in(bursts[i].Interval)
 		if isKnown && works < bursts[i].works {
 			return false
 		}
-		found = found || isKnown
+		if isKnown {
+			known++
+		}
 	}
-	return found
+	return known >= minBursts
 }

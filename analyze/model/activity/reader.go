@@ -22,8 +22,9 @@ type reader struct {
 	proofs     []dependencyProof
 	holds      holds
 	onUntimed  func(pid, device int32, span Interval)
-	bursts     map[int32][]burst // of streams without a channel
-	timings    *timedEvents      // nil: no event has unknown timing, or all are taken for events with timing
+	bursts     map[int32][]burst    // of streams without a channel
+	hidden     map[int32][]Interval // times in which works without a call may have run, by process
+	timings    *timedEvents         // nil: no event has unknown timing, or all are taken for events with timing
 	unpaired   int64
 	calls      int64 // calls that add works
 	gaps       []Window

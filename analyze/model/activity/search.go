@@ -39,7 +39,10 @@ func findBest(source Source, channels []Channel, opt Options) (*attempt, error) 
 			return nil, err
 		}
 	}
-	return s.best, s.best.pairByExtra()
+	if err := s.best.pairByExtra(); err != nil {
+		return nil, err
+	}
+	return s.best, s.best.hide()
 }
 
 // try tries an assumption.
