@@ -44,11 +44,11 @@ func (e *wordEvidence) contradicts(showsEnds bool) bool {
 	if min(len(e.afterCall.list), len(e.beforeReturn.list)) < minWordEvidence {
 		return false
 	}
-	afterNs, beforeNs := e.afterCall.medianNs(), e.beforeReturn.medianNs()
 	if showsEnds {
-		return afterNs <= promptNs && beforeNs > lateWordNs
+		// Waits for a later work, and threads that wake up late, make most times long. Only starts make nearly all long.
+		return e.afterCall.quantileNs(2) <= promptNs && e.beforeReturn.quantileNs(10) > lateWordNs
 	}
-	return beforeNs <= promptNs && afterNs > lateWordNs
+	return e.beforeReturn.quantileNs(2) <= promptNs && e.afterCall.quantileNs(2) > lateWordNs
 }
 
 // firstTimes are the first maxTimes times of a kind, ns.
@@ -61,7 +61,8 @@ func (l *firstTimes) add(ns int64) {
 	}
 }
 
-func (l *firstTimes) medianNs() int64 { return slices.Sorted(slices.Values(l.list))[len(l.list)/2] }
+// quantileNs returns the time that 1/n of the times are below.
+func (l *firstTimes) quantileNs(n int) int64 { return slices.Sorted(slices.Values(l.list))[len(l.list)/n] }
 
 // contradicted returns the channels whose words show something else than the model assumes. Channels of one kind in a
 // process are judged together, because each has few times.
