@@ -257,7 +257,7 @@ func (a *attempt) numberWorks(opt *Options, out *results) (*reader, error) {
 		c.showsEnds = !c.runsStreams
 	}
 	r := newReader(states, paired, opt.Gaps)
-	r.onUntimed, r.works, r.hidden = opt.OnUntimed, a.survey.works, a.hidden
+	r.onUntimed, r.works, r.hidden, r.hasOpenPlaces = opt.OnUntimed, a.survey.works, a.hidden, a.unknownPlace
 	if err := a.source(r); err != nil {
 		return nil, err
 	}

@@ -20,11 +20,12 @@ type ChannelCounts struct {
 	Skipped     int64 // samples whose counter was not above that of an earlier sample
 }
 
-// isPlausible reports whether counter and calls agree, apart from torn samples. Without any anchor,
-// there must be no conflict.
+// isPlausible reports whether counter and calls agree, apart from torn samples. Without any anchor, there must be no
+// conflict. Where launches are not recorded, wrong places of copies cause few conflicts, so if they are open, there must
+// be none, too.
 func (c *channelState) isPlausible() bool {
 	const allowed, samplesPerConflict = 2, 20_000
-	if c.counts.Conflicts > 0 && c.finals == 0 {
+	if c.counts.Conflicts > 0 && (c.finals == 0 || c.reader.hasOpenPlaces && len(c.reader.gaps) > 0) {
 		return false
 	}
 	return c.counts.Conflicts <= allowed+c.counts.Samples/samplesPerConflict

@@ -24,11 +24,13 @@ type reader struct {
 	onUntimed  func(pid, device int32, span Interval)
 	bursts     map[int32][]burst    // of streams without a channel
 	hidden     map[int32][]Interval // times in which works without a call may have run, by process
-	timings    *timedEvents         // nil: no event has unknown timing, or all are taken for events with timing
-	unpaired   int64
-	calls      int64 // calls that add works
-	gaps       []Window
-	gap        int // first gap that has not ended
+	// hasOpenPlaces reports that there are copies whose place is an assumption.
+	hasOpenPlaces bool
+	timings       *timedEvents // nil: no event has unknown timing, or all are taken for events with timing
+	unpaired      int64
+	calls         int64 // calls that add works
+	gaps          []Window
+	gap           int // first gap that has not ended
 }
 
 type threadKey struct{ pid, tid int32 }
