@@ -398,7 +398,7 @@ func TestCapturesHaveWhatHappened(t *testing.T) {
 	x.checkManual()
 }
 
-// anyCall stands for any function.
+// anyCall means any function.
 const anyCall = "*"
 
 // checkCapture checks a capture against the ledger of a program. call is the function that is open, or that failed.

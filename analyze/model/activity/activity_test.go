@@ -187,7 +187,8 @@ func TestEveryValueIsRight(t *testing.T) {
 		{"events of unknown timing", gpuprogram.Plan{Streams: 3, HalfTimed: true}, 80, 15, 20},
 		{
 			"torn samples, events of unknown timing",
-			gpuprogram.Plan{Streams: 3, HalfTimed: true, TornShare: 1e-4}, 80, 15, 20,
+			gpuprogram.Plan{Streams: 3, HalfTimed: true, TornShare: 1e-4},
+			80, 15, 20,
 		},
 		{"events of unknown timing on shared channels", gpuprogram.Plan{Streams: 4, Shared: true, HalfTimed: true}, 80, 15, 5},
 		{"many events of unknown timing", gpuprogram.Plan{Streams: 1, HalfTimed: true, Events: 0.2}, 70, 10, 20},

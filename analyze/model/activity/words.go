@@ -45,7 +45,8 @@ func (e *wordEvidence) contradicts(showsEnds bool) bool {
 		return false
 	}
 	if showsEnds {
-		// Waits for a later work, and threads that wake up late, make most times long. Only starts make nearly all long.
+		// Waits for a later work, and threads that wake up late, make most times long. Only starts make nearly all
+		// of them long.
 		return e.afterCall.quantileNs(2) <= promptNs && e.beforeReturn.quantileNs(10) > lateWordNs
 	}
 	return e.beforeReturn.quantileNs(2) <= promptNs && e.afterCall.quantileNs(2) > lateWordNs
@@ -62,7 +63,9 @@ func (l *firstTimes) add(ns int64) {
 }
 
 // quantileNs returns the time that 1/n of the times are below.
-func (l *firstTimes) quantileNs(n int) int64 { return slices.Sorted(slices.Values(l.list))[len(l.list)/n] }
+func (l *firstTimes) quantileNs(n int) int64 {
+	return slices.Sorted(slices.Values(l.list))[len(l.list)/n]
+}
 
 // contradicted returns the channels whose words show something else than the model assumes. Channels of one kind in a
 // process are judged together, because each has few times.
