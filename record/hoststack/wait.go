@@ -42,6 +42,9 @@ func (w *waiting) findReason() string {
 	case snapshot.StateStopped, snapshot.StateTraced:
 		return format.ReasonStopped
 	case snapshot.StateRunnable:
+		if w.hasInnermost("take_gil") {
+			return format.ReasonGIL // it wakes up every 5 ms to ask for the GIL
+		}
 		return format.ReasonRunQueue
 	case snapshot.StateRunning:
 		if isSynchronization(w.cuda) {
