@@ -252,7 +252,7 @@ func TestWaits(t *testing.T) {
 					if row.Name == format.StateSleeping && row.DurNs > sleep.DurNs {
 						sleep = row
 					} else if row.Name == format.StateRunnable {
-						preemptedNs += row.DurNs
+						preemptedNs += max(0, min(row.StartNs+row.DurNs, w[1])-max(row.StartNs, w[0]))
 					}
 				}
 				if off := w[1] - w[0] - sleep.DurNs - preemptedNs; off < 0 || off > 1_000_000 {

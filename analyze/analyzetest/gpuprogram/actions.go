@@ -106,6 +106,10 @@ func (g *Program) submit(
 	for i := 1; op == activity.OpGraph && i < g.Parts+int(label); i++ {
 		_, to = run()
 	}
+	if op == activity.OpKernel && g.Hidden > 0 && g.random.Float64() < g.Hidden {
+		others := t.process.streams
+		g.runWork(s, others[g.random.IntN(len(others))].channel, t.submitNs, 1500, fills)
+	}
 	early := g.Early > 0 && op == activity.OpKernel && g.random.Float64() < g.Early
 	if early && on.lastKernelOf == s {
 		on.showEarly(t.submitNs)

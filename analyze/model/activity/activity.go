@@ -57,7 +57,7 @@ type attempt struct {
 	// ran elsewhere hide them.
 	conflicts, slips int64
 	assumed          assumption
-	hidden           map[int32][]Interval // set by hide
+	hidden           map[int32]*spans // set by hide
 	// unknownTiming and unknownPlace report that the calls leave this open.
 	unknownTiming, unknownPlace bool
 }

@@ -192,6 +192,7 @@ func TestEveryValueIsRight(t *testing.T) {
 		},
 		{"events of unknown timing on shared channels", gpuprogram.Plan{Streams: 4, Shared: true, HalfTimed: true}, 80, 15, 5},
 		{"many events of unknown timing", gpuprogram.Plan{Streams: 1, HalfTimed: true, Events: 0.2}, 70, 10, 20},
+		{"works without a call on other channels", gpuprogram.Plan{Streams: 3, Hidden: 0.01}, 40, 10, 5},
 		{"brief streams", gpuprogram.Plan{Streams: 3, Brief: true}, 85, 15, 1},
 		{"graphs of several works", gpuprogram.Plan{Streams: 1, Parts: 7}, 60, 8, 20},
 		{"early starts", gpuprogram.Plan{Streams: 3, Early: 0.3}, 45, 10, 20},

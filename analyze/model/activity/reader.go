@@ -22,8 +22,8 @@ type reader struct {
 	proofs     []dependencyProof
 	holds      holds
 	onUntimed  func(pid, device int32, span Interval)
-	bursts     map[int32][]burst    // of streams without a channel
-	hidden     map[int32][]Interval // times in which works without a call may have run, by process
+	bursts     map[int32][]burst // of streams without a channel
+	hidden     map[int32]*spans  // times in which works without a call may have run, by process
 	// hasOpenPlaces reports that there are copies whose place is an assumption.
 	hasOpenPlaces bool
 	timings       *timedEvents // nil: no event has unknown timing, or all are taken for events with timing

@@ -62,7 +62,7 @@ func (l *firstTimes) add(ns int64) {
 	}
 }
 
-// quantileNs returns the time that 1/n of the times are below.
+// quantileNs returns the time that one of n times is below, ns. The list must not be empty.
 func (l *firstTimes) quantileNs(n int) int64 {
 	return slices.Sorted(slices.Values(l.list))[len(l.list)/n]
 }
