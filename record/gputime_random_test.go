@@ -42,7 +42,7 @@ func newRandomWorks(seed uint64) randomWorks {
 	}
 	works := 40_000 + r.IntN(60_000)
 	if w.isSampled {
-		works *= 6 // launches are recorded for 250 ms of each 2 to 12 s
+		works *= 6
 	}
 	w.args = []string{
 		"--seed", strconv.FormatUint(seed, 10), "--works", strconv.Itoa(works),
@@ -101,9 +101,38 @@ func (v *workReview) countMeans(c *meanCounts) {
 	}
 }
 
+// checkNumbers checks that enough works have a number, in programs without slips.
+func (p *randomWorks) checkNumbers(t *testing.T, v *workReview) {
+	t.Helper()
+	shares, least := v.numbered(), 70.0
+	if p.rate == progress.RateFull {
+		least = 90
+	}
+	t.Logf(
+		"numbered: %.1f %% of %d works; %.1f %% of %d between recorded launches; %.1f %% of %d between empty queues; "+
+			"recorded %d of %d",
+		shares.all.pct(),
+		shares.all.of,
+		shares.between.pct(),
+		shares.between.of,
+		shares.provable.pct(),
+		shares.provable.of,
+		v.seen,
+		len(v.run.ledger.Works),
+	)
+	share := shares.all
+	if p.isSampled {
+		share = shares.provable
+	}
+	if !p.hasSlips && share.pct() < least {
+		t.Errorf("%.1f %% of the works have numbers, want %.0f %%", share.pct(), least)
+	}
+}
+
 // TestRandomGPUTimes records random programs: GPUREC_SEEDS of them (make gpu-times SEEDS=100). No value that is called
 // measured or bounded may miss the ledger, at most 5 % of the estimates are more than two standard errors off, and none
-// is that of another kernel. Programs without slips have numbers for most operations.
+// is that of another kernel. Programs without slips have numbers for most operations. Where
+// launches are not recorded, those count between whose neighbours the queue was empty.
 func TestRandomGPUTimes(t *testing.T) {
 	testclass.Lab(t, "gpu-times")
 	simtest.LoadSimulatedNVML(t, simcudaDir)
@@ -117,8 +146,9 @@ func TestRandomGPUTimes(t *testing.T) {
 				}
 				run := recordWorksWith(t, func(opt *Options) {
 					opt.GPUTime, opt.NVMLInterval = p.rate, time.Second
-					if p.isSampled {
-						opt.MaxOverheadPct = 2
+					if p.isSampled { // in windows of at least 100 ms in each second
+						opt.MaxOverheadPct, opt.governor.LaunchShare = 2, 1
+						opt.governor.MinPeriod, opt.governor.MaxPeriod = time.Second, time.Second
 					}
 				}, p.channels, p.args...)
 				run.check()
@@ -127,16 +157,7 @@ func TestRandomGPUTimes(t *testing.T) {
 					t.Errorf("%d of %d operations are wrong; words up to %d ns late", len(v.wrong), v.tried, v.lateNs)
 				}
 				v.countMeans(&means)
-				n, of := v.numbered()
-				numbered, least := float64(n)/float64(max(1, of)), 0.7
-				if p.rate == progress.RateFull {
-					least = 0.9
-				}
-				t.Logf("%.1f %% of %d operations between recorded launches numbered; recorded %d of %d",
-					100*numbered, of, v.seen, len(v.run.ledger.Works))
-				if !p.hasSlips && numbered < least {
-					t.Errorf("%.1f %% of the operations have numbers, want %.0f %%", 100*numbered, 100*least)
-				}
+				p.checkNumbers(t, v)
 			})
 	}
 	t.Logf(

@@ -138,12 +138,15 @@ func (v *workReview) checkWork(w *activity.Work) {
 		}
 		return
 	}
+	if truth == nil && w.Call.AnyTiming && max(w.StartQuality, w.EndQuality, w.DurationQuality) == activity.Unknown {
+		return // the record of an event without timing
+	}
 	if truth == nil {
 		v.wrong = append(v.wrong, fmt.Sprintf("%+v has no call in the ledger", w))
 		return
 	}
 	startNs, endNs := truth.StartNs+v.ledgerToNs, truth.EndNs+v.ledgerToNs
-	v.count(w, startNs)
+	v.count(w, truth)
 	ok := v.isRight(w, truth)
 	if whole := v.wholeGraph(w, truth); !ok && whole != nil {
 		ok = v.isRight(w, whole)
@@ -278,12 +281,12 @@ func mostLateNs() int64 {
 	return 20_000
 }
 
-func (v *workReview) count(w *activity.Work, startNs int64) {
+func (v *workReview) count(w *activity.Work, truth *simtest.Work) {
 	v.tried++
-	late := startNs > v.run.channels[w.Channel].StartNs
+	late := truth.StartNs+v.ledgerToNs > v.run.channels[w.Channel].StartNs
 	if late {
 		v.seen++
-		v.seenCalls = append(v.seenCalls, numberedCall{w.Call.StartNs, w.Number > 0})
+		v.seenCalls = append(v.seenCalls, numberedCall{w.Call.StartNs, w.Number > 0, truth})
 	}
 	if w.Call.Op == activity.OpKernel {
 		v.launchNs = append(v.launchNs, w.Call.StartNs)
@@ -303,30 +306,6 @@ func (v *workReview) count(w *activity.Work, startNs int64) {
 	default:
 		v.counts.Unknown++
 	}
-}
-
-// numberedCall is a call whose work may have a number.
-type numberedCall struct {
-	startNs   int64
-	hasNumber bool
-}
-
-// numbered counts the works with a number, of those that began after the recorder had found their channel. Where
-// launches are not recorded, works of other calls cannot have a number: only works between recorded launches count.
-func (v *workReview) numbered() (numbered, of int64) {
-	const apartNs = 50_000_000 // no program pauses as long
-	slices.Sort(v.launchNs)
-	for _, c := range v.seenCalls {
-		i := sort.Search(len(v.launchNs), func(i int) bool { return v.launchNs[i] > c.startNs })
-		if i == 0 || i == len(v.launchNs) || v.launchNs[i]-v.launchNs[i-1] > apartNs {
-			continue
-		}
-		of++
-		if c.hasNumber {
-			numbered++
-		}
-	}
-	return numbered, of
 }
 
 // checkBusy compares the busy times of channels with the ledger.

@@ -56,7 +56,7 @@ func (g *Program) recordEvent(t *simThread, s *simStream) {
 	} else {
 		c = g.submit(t, s, s.channel, activity.OpRecordEvent, -1, 300)
 	}
-	c.Event, c.AnyTiming = event, g.Untimed || g.HalfTimed
+	c.Event, c.AnyTiming, c.LikelyTiming = event, g.Untimed || g.HalfTimed, g.Misled
 	t.process.events[event] = s.doneNs
 }
 

@@ -33,6 +33,7 @@ type Plan struct {
 	Untimed   bool    // events have no timing, and the recorder does not know that
 	Events    float64 // share of actions that record an event, in addition to 4 %
 	HalfTimed bool    // every second event has timing, and the recorder does not know which ones
+	Misled    bool    // the recorder believes that all events of unknown timing probably have timing
 	Hidden    float64 // share of kernels after which the stream runs a work without a call, on any channel
 	NoWaits   bool    // waits are not recorded
 	Full      bool    // a poller with a core of its own; else 1 kHz, and reads at launches

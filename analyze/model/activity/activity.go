@@ -51,15 +51,16 @@ type attempt struct {
 	pairs  map[int32]int32
 	out    *results
 	reader *reader // after the replay that filled out
-	works  int64   // numbered works of plausible channels, without slips
+	works  int64   // numbered works of plausible channels, without slips if all launches are recorded
 	// conflicts counts how often calls and counters disagreed, also on channels without a pair. slips counts the slips
 	// that no gap explains. A wrong assumption may number as many works: where launches are not recorded, copies that
 	// ran elsewhere hide them.
 	conflicts, slips int64
 	assumed          assumption
 	hidden           map[int32]*spans // set by hide
-	// unknownTiming and unknownPlace report that the calls leave this open.
-	unknownTiming, unknownPlace bool
+	// unknownTiming and unknownPlace report that the calls leave this open, and likelyTiming that some of the events of
+	// unknown timing probably have timing.
+	unknownTiming, unknownPlace, likelyTiming bool
 }
 
 // try pairs streams with channels, drops the pairs that prove to be wrong, and numbers the works.
@@ -84,8 +85,12 @@ func try(source Source, channels []Channel, opt Options, assumed assumption) (*a
 // withTimedEvents returns an attempt with the same pairs, in which some events have timing.
 func (a *attempt) withTimedEvents(source Source, timed map[handleKey]bool) (*attempt, error) {
 	b := &attempt{
-		survey: a.survey, opt: a.opt, pairs: maps.Clone(a.pairs), unknownPlace: a.unknownPlace,
-		assumed: assumption{timedEvents: timed, place: a.assumed.place},
+		survey:       a.survey,
+		opt:          a.opt,
+		pairs:        maps.Clone(a.pairs),
+		unknownPlace: a.unknownPlace,
+		likelyTiming: a.likelyTiming,
+		assumed:      assumption{timedEvents: timed, place: a.assumed.place},
 	}
 	b.source = b.filter(source)
 	return b, b.judge()
@@ -106,11 +111,12 @@ func (a *attempt) judge() error {
 	for _, c := range a.reader.channels {
 		a.conflicts += c.counts.Conflicts
 		a.slips += c.ownSlips
-		if c.isPlausible() {
-			a.works += c.finals
-			if len(a.opt.Gaps) == 0 { // other works without a call contradict the assumption
-				a.works -= c.counts.Extra
-			}
+		switch {
+		case !c.isPlausible():
+		case len(a.opt.Gaps) == 0: // other works without a call contradict the assumption
+			a.works += c.finals - c.counts.Extra
+		default: // works without a call may be launches, with which final numbers are only bounds
+			a.works += c.numbered
 		}
 	}
 	before, wrong := len(a.pairs), a.reader.contradicted()
@@ -141,8 +147,14 @@ func (a *attempt) isConsistent() bool {
 }
 
 // missing returns the number of works without a number. Both assumptions number about as many works, but
-// the wrong one has more works to number, or more that no call explains.
-func (a *attempt) missing() int64 { return a.reader.calls - a.works }
+// the wrong one has more works to number, or more that no call explains. Where launches are not recorded, most works
+// have no number under any assumption, so only those with one count.
+func (a *attempt) missing() int64 {
+	if len(a.opt.Gaps) > 0 {
+		return -a.works
+	}
+	return a.reader.calls - a.works
+}
 
 // orBetter returns the better one of two attempts.
 func (a *attempt) orBetter(b *attempt) *attempt {
@@ -226,7 +238,10 @@ func (f *assumptionFilter) AddCall(c *Call) {
 		if !a.unknownTiming { // later replays only read
 			a.unknownTiming = true
 		}
-		if !a.assumed.timed && !a.assumed.timedEvents[handleKey{c.Pid, c.Event}] {
+		if c.LikelyTiming && !a.likelyTiming {
+			a.likelyTiming = true
+		}
+		if !a.assumed.isTimed(c) {
 			f.call = *c
 			f.call.Op = OpMarkEvent
 			c = &f.call

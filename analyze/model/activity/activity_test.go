@@ -191,6 +191,11 @@ func TestEveryValueIsRight(t *testing.T) {
 			80, 15, 20,
 		},
 		{"events of unknown timing on shared channels", gpuprogram.Plan{Streams: 4, Shared: true, HalfTimed: true}, 80, 15, 5},
+		{
+			"events that get timing later",
+			gpuprogram.Plan{Streams: 3, HalfTimed: true, Misled: true},
+			80, 15, 20,
+		},
 		{"many events of unknown timing", gpuprogram.Plan{Streams: 1, HalfTimed: true, Events: 0.2}, 70, 10, 20},
 		{"works without a call on other channels", gpuprogram.Plan{Streams: 3, Hidden: 0.01}, 40, 10, 5},
 		{"brief streams", gpuprogram.Plan{Streams: 3, Brief: true}, 85, 15, 1},

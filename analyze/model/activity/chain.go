@@ -29,6 +29,9 @@ type chainWork struct {
 	followsKnown bool
 	// inOrder reports that the call came after all earlier calls of the stream.
 	inOrder bool
+	// isAssumed reports that it is the record of an event of unknown timing without a number: perhaps it is no work. It
+	// has no times.
+	isAssumed bool
 }
 
 // maxChainWorks bounds the works of a stream that wait for a work on another channel.
@@ -149,9 +152,11 @@ func (r *reader) finishChains() {
 // finish sets the end of a work and passes it to the results. next is a later work of the stream; nil:
 // there is none.
 func (s *streamChain) finish(w, next *chainWork) {
-	if w.channel.showsEnds {
+	switch {
+	case w.isAssumed:
+	case w.channel.showsEnds:
 		w.finishCopy(next)
-	} else {
+	default:
 		w.setEnd(next)
 	}
 	s.deliver(w)

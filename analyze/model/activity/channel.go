@@ -37,6 +37,7 @@ type channelState struct {
 	// isUncertain reports that the last sampled work, without a call, may run until the next sample.
 	isUncertain bool
 	finals      int64 // works whose numbers became final at anchors
+	numbered    int64 // works whose number is known
 	ownSlips    int64 // slips outside of gaps, while works had calls
 	out         *results
 	means       *meanTable // of the process; nil: there are none
@@ -237,9 +238,14 @@ func (c *channelState) reachAnchor(counter int64) {
 func (c *channelState) noteSlip() {
 	c.counts.Slips++
 	c.counts.Extra += c.least - c.anchor
-	if c.finals > 0 && !overlapsGap(c.reader.gaps, c.moments[0].seenNs-gapSlackNs, c.readNs) {
+	if c.finals > 0 && !c.isInGapSinceAnchor() {
 		c.ownSlips++
 	}
+}
+
+// isInGapSinceAnchor reports whether a gap overlaps the time since the last anchor.
+func (c *channelState) isInGapSinceAnchor() bool {
+	return overlapsGap(c.reader.gaps, c.moments[0].seenNs-gapSlackNs, c.readNs)
 }
 
 // emit passes the first n pending calls to the results. Without final, only the lower bounds of
@@ -266,6 +272,12 @@ func (c *channelState) emit(n int, final bool) {
 				latest = unbounded
 			}
 			c.setTimes(w, p, latest, c.waits.doneBy(p.stream, p.last, &from))
+		}
+		if w.Number != 0 {
+			c.numbered++
+		}
+		if next.isAssumed = p.call.AnyTiming && w.Number == 0; next.isAssumed {
+			w.StartQuality = Unknown
 		}
 		c.reader.noteProofs(p, w)
 		if p.after.number != 0 && w.StartQuality >= Bounded {

@@ -93,6 +93,7 @@ type Call struct {
 	Hold                   HoldKind // of OpHoldStream
 	Waits                  bool     // the call adds a work, and returns after its end
 	AnyTiming              bool     // of OpRecordEvent: the event may have no timing
+	LikelyTiming           bool     // of OpRecordEvent with AnyTiming: it probably has timing
 	Place                  Place    // of OpCopyToDevice
 	Blocks                 int64    // of OpKernel: thread blocks of the grid; 0: unknown
 }

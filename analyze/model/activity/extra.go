@@ -51,6 +51,19 @@ func (e *extraSpans) add(works, toNs, nextNs int64) {
 	e.toNs, e.nextNs = nextNs, nextNs
 }
 
+// unproven returns the times from fromNs to toNs in which works without a call may have begun: the spans, and the times
+// before the first and after the last anchor.
+func (e *extraSpans) unproven(fromNs, toNs int64) []Interval {
+	if e.fromNs == 0 {
+		return []Interval{{fromNs, toNs}}
+	}
+	times := []Interval{{fromNs, e.fromNs}}
+	for i := range e.list {
+		times = append(times, e.list[i].Interval)
+	}
+	return append(times, Interval{e.toNs, toNs})
+}
+
 // burst are the works of a stream without a channel from a wait for the stream to the next one.
 type burst struct {
 	Interval // from the first call to the return of the wait; UnknownNs: none returned

@@ -3,8 +3,11 @@ package activity
 // The driver may add a work without a call to another channel than that of the call. The next work of the stream waits
 // for it, too. So while such a work may have run, the start of a work does not show the end of the one before it.
 
+// unfoundNs is about the longest time from the first work of a channel until the recorder finds it.
+const unfoundNs = 250_000_000
+
 // hiddenTimes returns the times in which works without a call may have run, by process. Only processes in which calls
-// and counters of a channel disagreed outside of gaps have such times.
+// and counters of a channel disagreed outside of gaps have such times: then they may be within and around gaps, too.
 func (r *reader) hiddenTimes() map[int32]*spans {
 	hidden := make(map[int32]*spans)
 	for _, c := range r.channels {
@@ -17,10 +20,8 @@ func (r *reader) hiddenTimes() map[int32]*spans {
 		if times == nil {
 			continue
 		}
-		for _, s := range c.extra.list {
-			if !overlapsGap(r.gaps, s.LoNs-gapSlackNs, s.HiNs) {
-				times.add(Interval{s.LoNs - extraSlackNs, s.HiNs + extraSlackNs})
-			}
+		for _, s := range c.extra.unproven(c.FromNs-unfoundNs, min(c.ToNs, UnknownNs-extraSlackNs)) {
+			times.add(Interval{s.LoNs - extraSlackNs, s.HiNs + extraSlackNs})
 		}
 	}
 	for _, times := range hidden {

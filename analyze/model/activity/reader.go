@@ -26,7 +26,7 @@ type reader struct {
 	hidden     map[int32]*spans  // times in which works without a call may have run, by process
 	// hasOpenPlaces reports that there are copies whose place is an assumption.
 	hasOpenPlaces bool
-	timings       *timedEvents // nil: no event has unknown timing, or all are taken for events with timing
+	timings       *timedEvents // nil: no event of unknown timing was recorded on a paired stream
 	unpaired      int64
 	calls         int64 // calls that add works
 	gaps          []Window
@@ -280,6 +280,7 @@ func (r *reader) addWork(c *Call, returned *callReturn) {
 	var record *recordedEvent
 	if c.Op == OpRecordEvent {
 		record = r.noteRecord(c)
+		r.noteMark(c, channel)
 	}
 	open := openCall{channel: channel, startNs: c.StartNs, endNs: c.EndNs, returned: returned, tid: c.Tid}
 	if channel == nil {

@@ -234,7 +234,7 @@ func (r *callRows) setCall(c *Call, i int, op functionOp, kernels []int32) {
 	}
 	switch c.Op {
 	case OpRecordEvent:
-		c.Op, c.AnyTiming = r.timing.opOfRecord(handleKey{c.Pid, c.Event})
+		r.timing.setOp(c)
 	case OpKernel:
 		grid := [3]int32{r.grid[0][i], r.grid[1][i], r.grid[2][i]}
 		c.Label = r.kernelLabel(kernels[r.kernel.Index[i]], grid, c.Stack)

@@ -3,9 +3,20 @@ package activity
 // assumption decides what calls leave open.
 type assumption struct {
 	timed bool // all events of unknown timing have timing
-	// timedEvents are the events of unknown timing that have timing, if not all have.
+	// timedEvents are the events of unknown timing that have timing, if not all have. nil: those that probably have it.
 	timedEvents map[handleKey]bool
 	place       Place // of copies that run at AnyPlace. There, they have no channel
+}
+
+// isTimed reports whether the event of a record has timing, if it is unknown.
+func (a *assumption) isTimed(c *Call) bool {
+	switch {
+	case a.timed:
+		return true
+	case a.timedEvents == nil:
+		return c.LikelyTiming
+	}
+	return a.timedEvents[handleKey{c.Pid, c.Event}]
 }
 
 // search finds the best assumption.
@@ -54,21 +65,21 @@ func (s *search) try(to assumption) error {
 	return err
 }
 
-// tryTimings takes events of unknown timing for events with timing: those with a 1 in the equations, or all. With the
-// right works there may be other pairs.
+// tryTimings tries which events of unknown timing have timing: those that the equations name, first with those that
+// probably have timing and then with none, or all.
 func (s *search) tryTimings() error {
-	place, isSure := s.best.assumed.place, false
-	if s.best.reader.timings != nil {
-		var timed map[handleKey]bool
-		if timed, isSure = s.best.reader.timings.solve(); len(timed) > 0 {
-			other, err := s.best.withTimedEvents(s.source, timed)
-			if err != nil {
-				return err
-			}
-			if s.best = s.best.orBetter(other); s.best.isConsistent() {
-				return nil
-			}
-			if err := s.try(assumption{timedEvents: timed, place: place}); err != nil {
+	isSure, err := s.solveTimings()
+	if err != nil || s.best.isConsistent() {
+		return err
+	}
+	place := s.best.assumed.place
+	if s.best.likelyTiming && s.best.assumed.timedEvents == nil {
+		before := s.best
+		if err := s.try(assumption{timedEvents: map[handleKey]bool{}, place: place}); err != nil {
+			return err
+		}
+		if s.best != before {
+			if isSure, err = s.solveTimings(); err != nil {
 				return err
 			}
 		}
@@ -77,4 +88,24 @@ func (s *search) tryTimings() error {
 		return nil
 	}
 	return s.try(assumption{timed: true, place: place})
+}
+
+// solveTimings tries the events that the equations of the best attempt name. With the right works there may be other
+// pairs. isSure reports that the equations decide it for all events.
+func (s *search) solveTimings() (isSure bool, err error) {
+	if s.best.reader.timings == nil {
+		return false, nil
+	}
+	timed, isNew, isSure := s.best.reader.timings.solve()
+	if !isNew {
+		return isSure, nil
+	}
+	other, err := s.best.withTimedEvents(s.source, timed)
+	if err != nil {
+		return isSure, err
+	}
+	if s.best = s.best.orBetter(other); s.best.isConsistent() {
+		return isSure, nil
+	}
+	return isSure, s.try(assumption{timedEvents: timed, place: s.best.assumed.place})
 }

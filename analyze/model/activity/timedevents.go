@@ -1,17 +1,22 @@
 package activity
 
-import "github.com/gpurec/gpurec/analyze/stats"
+import (
+	"maps"
+
+	"github.com/gpurec/gpurec/analyze/stats"
+)
 
 // An event that was created before the recording may have timing or not. Its records show it: between two anchors of
 // a channel, the works without a call are the records of events with timing. The numbers of records and of works give
 // equations with one unknown for each event, 0 or 1.
 
-// maxTimedEvents bounds the events in equations. Further ones are taken for events without timing.
+// maxTimedEvents bounds the events in equations. For further ones, the equations decide nothing.
 const maxTimedEvents = 128
 
 // timedEvents has the normal equations for events of unknown timing.
 type timedEvents struct {
 	columns map[handleKey]int
+	assumed map[handleKey]bool // the events that are taken for events with timing
 	matrix  [maxTimedEvents][maxTimedEvents]float64
 	right   [maxTimedEvents]float64
 	counts  [maxTimedEvents]float64 // memory of add
@@ -21,6 +26,7 @@ type timedEvents struct {
 type markedEvent struct {
 	column int
 	after  int64
+	isWork bool // it is taken for a work
 }
 
 // maxMarkedEvents bounds the records of a channel since its last anchor.
@@ -32,9 +38,12 @@ func (r *reader) noteMark(c *Call, channel *channelState) {
 		return
 	}
 	if r.timings == nil {
-		r.timings = &timedEvents{columns: make(map[handleKey]int)}
+		r.timings = &timedEvents{columns: make(map[handleKey]int), assumed: make(map[handleKey]bool)}
 	}
-	key := handleKey{c.Pid, c.Event}
+	key, isWork := handleKey{c.Pid, c.Event}, c.Op == OpRecordEvent
+	if isWork {
+		r.timings.assumed[key] = true
+	}
 	column, ok := r.timings.columns[key]
 	if !ok {
 		if column = len(r.timings.columns); column == maxTimedEvents {
@@ -43,22 +52,25 @@ func (r *reader) noteMark(c *Call, channel *channelState) {
 		r.timings.columns[key] = column
 	}
 	if len(channel.marked) < maxMarkedEvents {
-		channel.marked = append(channel.marked, markedEvent{column, channel.order.issued()})
+		channel.marked = append(channel.marked, markedEvent{column, channel.order.issued(), isWork})
 	}
 }
 
 // noteTimings adds the equation of the time up to an anchor, at which the works of a number of calls had begun. Records
 // next to an anchor may belong to the time before or after it, so then there is no equation.
 func (c *channelState) noteTimings(begun int64) {
-	n, isExact := 0, c.anchored
+	n, isExact, works := 0, c.anchored, c.least-c.anchor
 	for ; n < len(c.marked) && c.marked[n].after < begun; n++ {
 		isExact = isExact && c.marked[n].after > c.anchorBegun
+		if c.marked[n].isWork {
+			works++
+		}
 	}
 	if n < len(c.marked) && c.marked[n].after == begun {
 		isExact = false
 	}
-	if isExact && n > 0 && n < maxMarkedEvents {
-		c.reader.timings.add(c.marked[:n], float64(c.least-c.anchor))
+	if isExact && n > 0 && n < maxMarkedEvents && !c.isInGapSinceAnchor() {
+		c.reader.timings.add(c.marked[:n], float64(works))
 	}
 	c.marked = append(c.marked[:0], c.marked[n:]...)
 	c.anchorBegun = begun
@@ -87,8 +99,9 @@ func (e *timedEvents) add(marks []markedEvent, works float64) {
 	}
 }
 
-// solve returns the events whose records add works. isSure reports that the equations decide it for all events.
-func (e *timedEvents) solve() (timed map[handleKey]bool, isSure bool) {
+// solve returns the events whose records add works: where the equations do not decide it, those that were taken for
+// such. isNew reports that they are others than those, and isSure that the equations decide it for all events.
+func (e *timedEvents) solve() (timed map[handleKey]bool, isNew, isSure bool) {
 	const ridge, unsure = 1e-3, 0.2
 	n := len(e.columns)
 	x, right, matrix := make([]float64, n), make([]float64, n), make([][]float64, n)
@@ -97,14 +110,18 @@ func (e *timedEvents) solve() (timed map[handleKey]bool, isSure bool) {
 		matrix[i][i] += ridge
 	}
 	stats.SolveNonNegative(matrix, right, x)
-	timed, isSure = make(map[handleKey]bool), n < maxTimedEvents
+	timed, isSure = maps.Clone(e.assumed), n < maxTimedEvents
 	for key, i := range e.columns {
-		if x[i] > 0.5 {
-			timed[key] = true
+		if e.matrix[i][i] == 0 {
+			isSure = false
+			continue
 		}
-		if e.matrix[i][i] == 0 || x[i] > unsure && x[i] < 1-unsure {
+		if x[i] > unsure && x[i] < 1-unsure {
 			isSure = false
 		}
+		if isTimed := x[i] > 0.5; isTimed != timed[key] {
+			timed[key], isNew = isTimed, true
+		}
 	}
-	return timed, isSure
+	return timed, isNew, isSure
 }
