@@ -250,12 +250,13 @@ const errorFactor = 1.5
 // it is wrong, because few works waited in the queue, for another reason than the work before them. An
 // estimate with a larger error says less than that bound. Without an estimate, kernels are assumed to take
 // about equally long: some of many are followed at once by the next work, so the lowest limits are close.
-// The limits of copies are all about as close, so the lowest ones are those of short copies. With few
-// times, an estimate needs an error below its value, or one that comes mostly from gaps.
+// The limits of copies are all about as close, so the lowest ones are those of short copies. An estimate that stays
+// needs an error below its value, or one that comes mostly from gaps: equations may have two kernels only together.
 func (d *Duration) applyLimits(l *limits) {
 	const few, share = 5, 50
+	isClose := d.IsEstimated && d.ErrorNs < max(d.MeanNs, 2*gapErrorNs)
 	if len(l.list) < few {
-		d.IsEstimated = d.IsEstimated && d.ErrorNs < max(d.MeanNs, 2*gapErrorNs)
+		d.IsEstimated = isClose
 		return
 	}
 	most := l.meanNs()
@@ -266,6 +267,7 @@ func (d *Duration) applyLimits(l *limits) {
 			most = max(shortestNs, float64(l.list[len(l.list)/share]))
 		}
 	case d.ErrorNs <= (most-shortestNs)/4:
+		d.IsEstimated = isClose
 		return
 	}
 	d.MeanNs, d.ErrorNs = (shortestNs+most)/2, (most-shortestNs)/4
