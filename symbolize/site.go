@@ -37,14 +37,17 @@ var (
 		`(^|/)lib(64)?/python[23][.\d]*t?/|^<(frozen |shim>)|^(_bootstrap|_bootstrap_external|runpy|zipimport|os|site|codecs|abc|_collections_abc)\.py$`,
 	)
 	pythonPackagePaths = regexp.MustCompile(`/(site|dist)-packages/`)
-	// runtimeFunctionNames matches functions of a statically linked CUDA runtime, functions that nvcc
-	// makes to launch a kernel, and functions that start programs and threads.
+	// runtimeFunctionNames matches functions of a statically linked CUDA runtime, templates of its headers, functions
+	// that nvcc makes to launch a kernel, and functions that start programs and threads.
 	runtimeFunctionNames = regexp.MustCompile(
-		`^(libcudart_static_\w+|__cudart\w*|__cuda[A-Z]\w*|__device_stub__.*|cuda[A-Z]\w*|_start|__libc_start_\w+|execute_native_thread_routine)$`,
+		`^(libcudart_static_\w+|__cudart\w*|__cuda[A-Z]\w*|__device_stub__.*|__nv_\w+|cuda[A-Z]\w*|_start|__libc_start_\w+|execute_native_thread_routine)$` +
+			`|^(cudaError(_t)? )?cuda(Create|Event|Func|Get|Graph|Host|Launch|Malloc|Memcpy|Occupancy|Stream|User)[A-Za-z\d]*<`,
 	)
 	// libraryTemplateNames matches template functions of libraries, which the compiler puts into
 	// the program.
-	libraryTemplateNames = regexp.MustCompile(`^(std|__gnu_cxx|thrust|cub|cuda|c10|at|torch|pybind11|nanobind)::`)
+	libraryTemplateNames = regexp.MustCompile(
+		`^(std|__gnu_cxx|thrust|cub|cuda|c10|at|torch|pybind11|nanobind|rmm|raft|cute|cutlass|cooperative_groups|nvtx3)::`,
+	)
 	// threadStartFunctions matches functions that start a thread's work.
 	threadStartFunctions = regexp.MustCompile(
 		`^((non-)?virtual thunk to )?(torch::autograd::((Engine|GraphTask|Node|python)::|call_function$)|std::)|^(start_thread|thread_start|(__)?clone3?|_start|__libc_start_\w+|execute_native_thread_routine)$`,

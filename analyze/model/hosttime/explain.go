@@ -112,9 +112,12 @@ func (h *History) placeOf(w *Wait) Place {
 	case cause == CauseRunQueue && w.State != format.StateRunnable:
 		cause = CauseWait
 	}
-	isForWorkers := cause == CauseLock || cause == CausePipe || cause == CauseNetwork || cause == CauseWait
-	if use == loaderWaits && isForWorkers {
+	isForOthers := cause == CauseLock || cause == CausePipe || cause == CauseNetwork || cause == CauseWait
+	switch {
+	case use == loaderWaits && isForOthers:
 		cause = CauseLoader
+	case use == queueWaits && isForOthers:
+		cause = CauseQueue
 	}
 	return Place{
 		Cause: cause, Stack: w.Stack, InLoader: use == loaderInside, Target: f.Target, OwnerName: f.Owner,

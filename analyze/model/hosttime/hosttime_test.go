@@ -111,6 +111,16 @@ func TestMeasure(t *testing.T) {
 			map[hosttime.Cause]int64{hosttime.CauseLoader: 100},
 		},
 		{
+			"a queue of another process",
+			[]format.Row{wait(from, length, 4, format.WaitFact{Reason: format.ReasonPipe})},
+			map[hosttime.Cause]int64{hosttime.CauseQueue: 100},
+		},
+		{
+			"the GIL in a queue of another process",
+			[]format.Row{wait(from, length, 4, format.WaitFact{Reason: format.ReasonGIL})},
+			map[hosttime.Cause]int64{hosttime.CauseGIL: 100},
+		},
+		{
 			"the GIL in the DataLoader",
 			[]format.Row{wait(from, length, 2, format.WaitFact{Reason: format.ReasonGIL})},
 			map[hosttime.Cause]int64{hosttime.CauseGIL: 100},
@@ -170,7 +180,7 @@ func TestMeasure(t *testing.T) {
 }
 
 // historyOf returns the History of a recording with rows and these stacks: 1 is of the program, 2 is of a
-// loader that waits, 3 of a loader that calls the data set.
+// loader that waits, 3 of a loader that calls the data set, 4 of a queue that another process fills.
 func historyOf(t *testing.T, rows []format.Row) *hosttime.History {
 	t.Helper()
 	const loader = "/usr/lib/python3.11/site-packages/torch/utils/data/dataloader.py"
@@ -183,6 +193,10 @@ func historyOf(t *testing.T, rows []format.Row) *hosttime.History {
 			python("/app/train.py", 7, "main"),
 		},
 		{python("/app/data.py", 3, "__getitem__"), python(loader, 600, "_next_data"), python("/app/train.py", 7, "main")},
+		{
+			python("/usr/lib/python3.11/multiprocessing/connection.py", 900, "wait"),
+			python("/usr/lib/python3.11/multiprocessing/queues.py", 99, "get"), python("/app/serve.py", 7, "consume"),
+		},
 	} {
 		tp.AddRow(format.Row{
 			Kind: format.KindStack, StackID: int32(id + 1), Device: -1, Frames: frames,

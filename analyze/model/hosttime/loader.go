@@ -9,7 +9,7 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// loaderUse tells what a stack has to do with a data loader.
+// loaderUse tells what a stack has to do with a data loader, or a queue between processes.
 type loaderUse uint8
 
 const (
@@ -18,11 +18,14 @@ const (
 	loaderInside           // the loader called the program's data set in this process
 	loaderWorks            // a worker process that runs code of the program
 	loaderIdle             // a worker process that waits for something to do
+	queueWaits             // a queue between processes is innermost, and no loader is there
 )
 
 var (
-	// loaderFiles are the Python files of PyTorch's DataLoader and of queues between processes.
-	loaderFiles = regexp.MustCompile(`(^|/)(torch/utils/data/.*|multiprocessing/(queues|pool))\.py$`)
+	// loaderFiles are the Python files of PyTorch's DataLoader.
+	loaderFiles = regexp.MustCompile(`(^|/)torch/utils/data/.*\.py$`)
+	// queueFiles are those of queues between processes. A DataLoader uses them, too.
+	queueFiles = regexp.MustCompile(`(^|/)multiprocessing/(queues|pool)\.py$`)
 	// workerFiles are the files of the main functions of workers.
 	workerFiles = regexp.MustCompile(`(^|/)torch/utils/data/_utils/worker\.py$`)
 	// stdlibFiles are files of Python's standard library, which no frame of the program is in.
@@ -31,7 +34,7 @@ var (
 	)
 )
 
-// findLoaders returns the stacks with frames of a data loader.
+// findLoaders returns the stacks with frames of a data loader or of a queue between processes.
 func findLoaders(s *stack.StackTable) map[int32]loaderUse {
 	found := make(map[int32]loaderUse)
 	for id, frames := range s.Stacks {
@@ -44,7 +47,7 @@ func findLoaders(s *stack.StackTable) map[int32]loaderUse {
 
 // loaderUseOf classifies a stack, innermost frame first.
 func loaderUseOf(s *stack.StackTable, frames []int32) loaderUse {
-	inside, use := false, loaderNone
+	inside, queued, use := false, false, loaderNone
 	for _, id := range frames {
 		f := &s.Frames[id]
 		switch {
@@ -61,9 +64,14 @@ func loaderUseOf(s *stack.StackTable, frames []int32) loaderUse {
 					use = loaderInside
 				}
 			}
+		case queueFiles.MatchString(f.File):
+			queued = queued || !inside
 		case isProgram(f):
 			inside = inside || use == loaderNone
 		}
+	}
+	if use == loaderNone && queued {
+		return queueWaits
 	}
 	return use
 }

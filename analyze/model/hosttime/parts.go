@@ -29,6 +29,7 @@ const (
 	CauseChild                  // waited for the end of a child process
 	CauseCUDA                   // waited for the GPU in a call of the driver
 	CauseStopped                // was stopped by a signal or a debugger
+	CauseQueue                  // waited for a queue that another process fills
 	CauseWait                   // waited for an unknown reason
 )
 
@@ -52,6 +53,7 @@ var causeTexts = [Causes]string{
 	"waited for a child process",
 	"waited for the GPU",
 	"was stopped",
+	"waited for another process's queue",
 	"waited, reason unknown",
 }
 

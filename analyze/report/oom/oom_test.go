@@ -95,6 +95,13 @@ var oomCases = map[string]oomCase{
 		s.AddOtherSparseSegments(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
 		s.AddOutOfMemory(200*analyzetest.Mib, 400*analyzetest.Mib)
 	}, oom.ClassLimit, oom.OutcomeInactive, "perhaps", 0, "would have succeeded if 280.0 MiB of unused memory were in one piece"},
+	"memory fraction, and gaps that are enough with the rest of the limit": {func(s *analyzetest.TorchScript) {
+		s.AddOtherSparseSegments(1, 60*analyzetest.Mib, analyzetest.Mib)
+		s.AddSparseSegments(10, 20*analyzetest.Mib, 6*analyzetest.Mib)
+		s.AddBlockFree(0x7d0000000000, analyzetest.Mib)
+		s.RemoveSegment(0x7d0000000000, 60*analyzetest.Mib)
+		s.AddOutOfMemory(190*analyzetest.Mib, 700*analyzetest.Mib)
+	}, oom.ClassLimit, oom.OutcomeInactive, "perhaps", 0, "would have succeeded if 140.0 MiB of unused memory"},
 	"a fraction that was lowered": {func(s *analyzetest.TorchScript) {
 		s.AddOtherSparseSegments(1, 900*analyzetest.Mib, analyzetest.Mib)
 		s.AddBlockFree(0x7d0000000000, analyzetest.Mib)

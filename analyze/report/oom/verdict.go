@@ -37,7 +37,7 @@ type Verdict struct {
 	Reasons        []string // reasons that lower the confidence
 	ExpandableFits any      // result of Context.expandableFits
 	// AlsoFragmentation means that the class is Limit, and that the request would have fit into
-	// unused memory of the allocator if that were in one piece.
+	// unused memory of the allocator if that were in one piece, with what the limit still permits.
 	AlsoFragmentation bool
 }
 
@@ -83,8 +83,10 @@ func (sc *FailureContext) expandableFits() any {
 	}
 	least := sc.returnable
 	if !sc.HitOwnLimit() ||
-		sc.free.bytes < sc.driverNeedBytes() { // under a limit, only returned memory can be used again
+		sc.free.bytes < sc.driverNeedBytes() {
 		least += sc.free.bytes
+	} else { // the limit allows returned memory, and perhaps a little more
+		least += sc.permittedBytes()
 	}
 	most := least
 	for _, s := range sc.spaces {
@@ -193,16 +195,29 @@ func (sc *FailureContext) limitText() string {
 		"the same time"
 }
 
+// permittedBytes returns how many bytes the allocator's own limit certainly still permitted at the failure.
+func (sc *FailureContext) permittedBytes() int64 { return max(0, sc.limitLeast-sc.totals.Reserved) }
+
 // wouldFitInOnePiece reports whether the holes of the allocator together were large enough for the
-// request, and each hole was too small. PyTorch's own limit does not apply to holes.
+// request, with what the limit still permitted, and each hole was too small. PyTorch's own limit does not apply to holes.
 func (sc *FailureContext) wouldFitInOnePiece() bool {
-	return sc.hasAllocator && sc.byAllocator && sc.roundedSize > 0 && sc.fragmented >= sc.roundedSize
+	return sc.hasAllocator && sc.byAllocator && sc.roundedSize > 0 && sc.fragmented > 0 &&
+		sc.fragmented+sc.permittedBytes() >= sc.roundedSize
 }
 
 // underLimitText returns a sentence on unused memory of the allocator that did not help, or "".
 func (sc *FailureContext) underLimitText(wouldFit bool) string {
 	_, largest := sc.UnusedBytes()
 	switch {
+	case wouldFit && sc.fragmented < sc.roundedSize:
+		return fmt.Sprintf(
+			"; the request of %s would have succeeded if %s of unused memory were in whole segments, because the "+
+				"limit%s still permits %s",
+			units.FormatBytes(sc.Requested),
+			units.FormatBytes(sc.fragmented),
+			sc.limitBoundsText(),
+			units.FormatBytes(sc.permittedBytes()),
+		)
 	case wouldFit:
 		return fmt.Sprintf("; the request of %s would have succeeded if %s of unused memory were in one piece, or "+
 			"without the limit%s",
