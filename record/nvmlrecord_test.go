@@ -83,7 +83,7 @@ func TestProcessesAndFactsAreRecorded(t *testing.T) {
 	result := runWhile(t, s, func() {
 		p.step()
 		p.expect("done")
-		time.Sleep(300 * time.Millisecond)
+		time.Sleep(time.Second) // 50 samples
 	})
 	p.finish()
 

@@ -40,7 +40,7 @@ func TestReportOfRealRecordings(t *testing.T) {
 	torch, err = filepath.Abs(torch)
 	must(t, err)
 	programs := map[string][]string{
-		"leak":    {filepath.Join(sim, "leak"), "--steps", "150"},
+		"leak":    {filepath.Join(sim, "leak"), "--steps", "300"},
 		"tensors": {filepath.Join(torch, "tensors"), "--events", "6000", "--threads", "2", "--rate", "3000"},
 	}
 	names := slices.Sorted(maps.Keys(programs))

@@ -152,7 +152,7 @@ func launchedByLedger(t *testing.T, run *rankRun) map[ledgerKey]int64 {
 func (c *censusCase) checkRecording(t *testing.T, run *rankRun) {
 	t.Helper()
 	recorder := run.startRecorder(0, ranksUpTo(run.v.ranks))
-	time.Sleep(2 * time.Second) // the verdict needs counts that have not changed for a second
+	time.Sleep(5 * time.Second) // the verdict needs counts that have not changed for a second
 	must(t, recorder.Process.Signal(syscall.SIGINT))
 	waitForRecorder(t, recorder)
 	j, err := job.Open([]string{run.path("r0.parquet")}, job.Options{})

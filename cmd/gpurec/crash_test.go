@@ -68,10 +68,13 @@ func TestKilledRecorderLosesAtMostFiveSeconds(t *testing.T) {
 	rec, err := format.Open(output)
 	must(t, err)
 	defer rec.Close()
-	names := make(map[string]int) // "tid name" -> calls recorded
+	names := make(map[string]int)    // "tid name" -> calls recorded
+	lastOf := make(map[string]int64) // tid -> end of its last recorded call; rows of a thread are in order
 	var last int64
 	must(t, rec.Rows(func(r *format.Row) error {
-		names[fmt.Sprint(r.Tid)+" "+r.Name]++
+		tid := fmt.Sprint(r.Tid)
+		names[tid+" "+r.Name]++
+		lastOf[tid] = max(lastOf[tid], r.StartNs+r.DurNs)
 		last = max(last, r.StartNs+r.DurNs)
 		return nil
 	}, format.ClassMemory, format.ClassCall))
@@ -82,8 +85,8 @@ func TestKilledRecorderLosesAtMostFiveSeconds(t *testing.T) {
 	}
 	missing := 0
 	must(t, eachLedgerCall(ledger, func(c *ledgerCall) {
-		// Up to the last recorded call, minus the time between a call and its record.
-		if c.endNs+rec.Meta.ClockOffsetNs < last-int64(50*time.Millisecond) {
+		// Up to the last recorded call of its thread, minus the time between a call and its record.
+		if c.endNs+rec.Meta.ClockOffsetNs < lastOf[c.tid]-int64(50*time.Millisecond) {
 			names[c.tid+" "+c.name]--
 		}
 	}))

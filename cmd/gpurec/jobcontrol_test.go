@@ -56,7 +56,7 @@ func TestJobControlOfRecorder(t *testing.T) {
 	output, sim := filepath.Join(dir, "r.parquet"), filepath.Join(dir, "simcuda")
 	kind(
 		fmt.Sprintf(
-			"%s record --nvml-interval 0 --max-overhead off --keep-returns -o %s -- sh -c 'for i in 1 2 3 4 5 6 7 8; do %s/children fork; done; %s/storm --calls 20000 --rate 10000 --seed 1'; echo \"status $?\"\n",
+			"%s record --nvml-interval 0 --max-overhead off --keep-returns -o %s -- sh -c 'for i in 1 2 3 4 5 6 7 8; do %s/children fork; done; %s/storm --calls 60000 --rate 10000 --seed 1'; echo \"status $?\"\n",
 			gpurec,
 			output,
 			sim,
@@ -87,7 +87,7 @@ func TestJobControlOfRecorder(t *testing.T) {
 	if n := r.hasAll(
 		t,
 		(&victim{ledger: filepath.Join(dir, "ledger.tsv")}).ledgerCalls(t),
-	); n < 19_000 ||
+	); n < 57_000 ||
 		meta.Totals().Lost != 0 {
 		t.Errorf("%d calls, counts %+v", n, meta.Totals())
 	}

@@ -149,7 +149,7 @@ func checkThreads(t *testing.T, pid int) {
 	}
 	for _, thread := range threads {
 		// A thread that enables BPF run time statistics has CAP_SYS_ADMIN for a short time.
-		for end := time.Now().Add(time.Second); ; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 			have := readStatus(thread)
 			if have == nil || fmt.Sprint(have) == fmt.Sprint(want) {
 				break

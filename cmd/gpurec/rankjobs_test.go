@@ -310,7 +310,7 @@ func (run *rankRun) startRecorder(i int, ranks []int) *exec.Cmd {
 // waitForEnd waits until all ranks have ended, or stand still because of the fault. Jobs of late recorders without such a
 // fault do not end.
 func (run *rankRun) waitForEnd() {
-	const still = 2500 * time.Millisecond
+	const still = 4 * time.Second
 	switch {
 	case run.v.fault.hangs:
 		fault := fmt.Sprintf("fault %d ", run.v.rank)

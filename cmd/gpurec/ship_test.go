@@ -93,6 +93,7 @@ func TestShipEqualsTheRecording(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
 	t.Parallel()
 	a := newTestAgent(t)
+	a.configure("ring: {time: 1m", "ring: {time: 1h") // no row may leave the ring
 	ring := a.start().Output
 	url := startShip(t, a.socket())
 	waitFor(t, "launches are counted", func() bool {

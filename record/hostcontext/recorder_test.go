@@ -193,7 +193,7 @@ func recordWhile(t *testing.T, mode Mode, p *program, do func()) *rows {
 	close(stop)
 	select {
 	case <-ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("Run does not end")
 	}
 	sink.fact = r.Fact()
@@ -203,7 +203,7 @@ func recordWhile(t *testing.T, mode Mode, p *program, do func()) *rows {
 // awaitWatched waits until a recorder watches n threads, which wait, and has looked at each.
 func awaitWatched(t *testing.T, r *Recorder, n int) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		looked := 0
 		for _, th := range r.threads.all() {
 			th.stacks.mu.Lock()

@@ -90,7 +90,7 @@ func recordMounts(t *testing.T, mountInfo string, pids ...int) (*Recorder, *rowS
 // waitFor waits until a condition holds.
 func waitFor(t *testing.T, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the condition does not hold within 30 s")
 		}

@@ -72,7 +72,7 @@ func (p *program) goOn(t testing.TB) {
 // waitForThreads waits until a process has n threads in system calls, and others that run.
 func (p *program) waitForThreads(t testing.TB, waiting, running int) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		calls, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", p.pid))
 		if err != nil {
 			t.Fatal(err)
@@ -299,7 +299,7 @@ func checkCDepth(t *testing.T, th *Thread) bool {
 // thread may be in clone3, which has no unwind information.
 func (p *program) waitForDepths(t testing.TB) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.pid))
 		if err != nil || len(tasks) < 21 {
 			continue

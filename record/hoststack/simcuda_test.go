@@ -115,7 +115,7 @@ func TestCUDACall(t *testing.T) {
 	}
 	// devfiles starts jobs in place of itself.
 	calls := ""
-	for deadline := time.Now().Add(10 * time.Second); calls == "" && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(2 * time.Minute); calls == "" && time.Now().Before(deadline); {
 		for _, th := range look(t, l, p.pid).Threads {
 			calls += th.CUDACall
 		}

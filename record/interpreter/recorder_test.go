@@ -201,7 +201,7 @@ func (r *recording) end(t testing.TB) {
 	}
 	select {
 	case <-r.ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("Run does not end")
 	}
 }
@@ -209,7 +209,7 @@ func (r *recording) end(t testing.TB) {
 // waitFor waits until a condition holds.
 func waitFor(t testing.TB, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the condition does not hold within 30 s")
 		}

@@ -114,7 +114,7 @@ func ReadTorchVersion(p *process.Process, library string) string {
 // ReadAllocatorConf returns the configuration of PyTorch's allocator in the environment of the
 // process, or "" if there is none.
 func ReadAllocatorConf(p *process.Process) string {
-	environ, err := p.ReadProcFile("environ", process.MaxEnvironmentBytes)
+	environ, err := p.ReadEnvironment()
 	if err != nil {
 		return ""
 	}

@@ -67,7 +67,7 @@ func (c *Cache) openLibraries(p *process.Process, dir string, names ...string) (
 // readEnvironment returns the environment of a process, empty if it cannot be read.
 func readEnvironment(p *process.Process) map[string]string {
 	env := make(map[string]string)
-	text, err := p.ReadProcFile("environ", process.MaxEnvironmentBytes)
+	text, err := p.ReadEnvironment()
 	if err != nil {
 		return env
 	}

@@ -51,7 +51,7 @@ type Facts struct {
 // ReadFacts reads the facts of the process and stores them in Known. Fields that cannot be read
 // stay empty.
 func (p *Process) ReadFacts(gpus []host.GPU) Facts {
-	environ, err := p.ReadProcFile("environ", MaxEnvironmentBytes)
+	environ, err := p.ReadEnvironment()
 	if err != nil {
 		environ = ""
 	}

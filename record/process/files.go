@@ -3,11 +3,13 @@
 package process
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -92,4 +94,32 @@ func (p *Process) ReadProcFile(name string, limit int64) (string, error) {
 	}
 	defer file.Close()
 	return ReadAtMost(file, limit)
+}
+
+// maxExecWait is the longest time that ReadEnvironment waits for the end of a call of exec.
+const maxExecWait = time.Second
+
+// ReadEnvironment returns the text of /proc/PID/environ, at most MaxEnvironmentBytes of it. While a process calls
+// exec, its new memory has no environment for a moment, and the file is empty: ReadEnvironment waits for it.
+func (p *Process) ReadEnvironment() (string, error) {
+	text, err := p.ReadProcFile("environ", MaxEnvironmentBytes)
+	if text != "" || err != nil {
+		return text, err
+	}
+	for end := time.Now().Add(maxExecWait); !p.hasEnvironment() && p.Alive() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	return p.ReadProcFile("environ", MaxEnvironmentBytes)
+}
+
+// hasEnvironment reports whether the kernel has set up the environment of the process: its end, field 51 of proc(5),
+// is 0 before.
+func (p *Process) hasEnvironment() bool {
+	const envEnd = 51 - 3 // the first field after the name is the third
+	stat, err := os.ReadFile(p.Path("stat"))
+	if err != nil {
+		return true // there is nothing to wait for
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	return len(fields) > envEnd && fields[envEnd] != "0"
 }

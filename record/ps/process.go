@@ -57,7 +57,7 @@ func describeProcess(p *process.Process) Process {
 		c.UID, c.User = &uid, lookUpUserName(uid)
 	}
 	cgroup, _ := p.ReadProcFile("cgroup", maxCgroupBytes) // "" if unreadable
-	environ, _ := p.ReadProcFile("environ", process.MaxEnvironmentBytes)
+	environ, _ := p.ReadEnvironment()
 	c.Cgroup, _ = process.ParseCgroupPath(cgroup)
 	c.ContainerID = process.FindContainerID(cgroup)
 	c.Identity = identity.FindIdentity(environ, cgroup)
