@@ -153,10 +153,12 @@ func OpenRecording(t testing.TB, path string) *format.Recording {
 // Timeline writes the recording and opens it as a Timeline.
 func (tp *TestRecording) Timeline() *timeline.Timeline {
 	tp.t.Helper()
-	tl, err := timeline.Open(tp.WriteAndOpen())
+	rec := tp.WriteAndOpen()
+	tl, err := timeline.Open(rec)
 	if err != nil {
 		tp.t.Fatal(err)
 	}
+	rec.Path = "run.parquet" // reports print it
 	return tl
 }
 

@@ -16,9 +16,10 @@ import (
 // the quality of the recording. Tables with AboveFacts come before the facts.
 func writeText(w *bufio.Writer, r *report.Report, opt Options) {
 	for i := range r.Tables {
-		if t := &r.Tables[i]; t.AboveFacts && IsTableShown(t) {
+		if t := r.Tables[i].WithoutFolded(); t.AboveFacts && IsTableShown(t) {
 			fmt.Fprintf(w, "%s\n", t.Title)
 			writeTextTable(w, t, opt)
+			writeStacks(w, t, opt)
 			fmt.Fprintln(w)
 		}
 	}
@@ -38,7 +39,7 @@ func writeText(w *bufio.Writer, r *report.Report, opt Options) {
 		}
 	}
 	for i := range r.Tables {
-		t := &r.Tables[i]
+		t := r.Tables[i].WithoutFolded()
 		if t.AboveFacts || len(r.Tables) > 1 && !IsTableShown(t) {
 			continue
 		}
@@ -342,7 +343,7 @@ func writeMarkdown(w *bufio.Writer, r *report.Report, opt Options) {
 		}
 	}
 	for i := range r.Tables {
-		t := &r.Tables[i]
+		t := r.Tables[i].WithoutFolded()
 		if len(r.Tables) > 1 && !IsTableShown(t) {
 			continue
 		}

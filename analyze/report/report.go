@@ -71,6 +71,8 @@ type Row struct {
 	Evidence string
 	// Brief makes text output print the row without its stack and evidence.
 	Brief bool
+	// Folded makes text output leave the row out, because another row says the same.
+	Folded bool
 
 	StackID int32 // stack id in the recording; frames.FillRowStacks sets Stack from it
 }

@@ -25,6 +25,16 @@ func ColumnIndex(t *Table, key string) int {
 	return slices.IndexFunc(t.Columns, func(c Column) bool { return c.Key == key })
 }
 
+// WithoutFolded returns the table without its folded rows.
+func (t *Table) WithoutFolded() *Table {
+	if !slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Folded }) {
+		return t
+	}
+	shown := *t
+	shown.Rows = slices.DeleteFunc(slices.Clone(t.Rows), func(r Row) bool { return r.Folded })
+	return &shown
+}
+
 // SortAndCut sorts the table by the column by, a key or title, in the order of CompareCells. It
 // then cuts the table to top rows. An empty by keeps the order; a top of 0 keeps all rows. Arrange
 // returns a *SortError for an unknown column.

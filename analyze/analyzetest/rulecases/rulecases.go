@@ -301,9 +301,10 @@ func AllCases() map[string]Case {
 		"low-sm-activity": {
 			Fires: func(tp *analyzetest.TestRecording) {
 				tp.ChangeSamples(catalog.MetricSMActive, analyzetest.ConstantSamples(30))
+				narrowLaunches(tp)
 			},
-			Misses: func(tp *analyzetest.TestRecording) {
-				tp.ChangeSamples(catalog.MetricSMActive, analyzetest.ConstantSamples(55))
+			Misses: func(tp *analyzetest.TestRecording) { // the kernels are large enough
+				tp.ChangeSamples(catalog.MetricSMActive, analyzetest.ConstantSamples(30))
 			},
 			Where: "GPU 1 NVIDIA H200", Severity: "notice",
 		},
@@ -504,5 +505,14 @@ func AllCases() map[string]Case {
 			},
 			Where: site, Severity: "notice",
 		},
+	}
+}
+
+// narrowLaunches gives all launches 32 blocks of 1,024 threads.
+func narrowLaunches(tp *analyzetest.TestRecording) {
+	for _, r := range tp.Rows {
+		if r.Kind == format.KindLaunch {
+			r.GridX, r.BlockX = 32, 1024
+		}
 	}
 }

@@ -40,8 +40,7 @@ const maxEvidenceRows = 3
 
 // newHitViews returns the hits of the rules, the most severe first.
 func (b *pageBuilder) newHitViews() (list []hitView) {
-	for i := range b.hits {
-		h := &b.hits[i]
+	for _, h := range rules.Findings(b.hits) {
 		v := hitView{
 			Level:   gpu.VerdictLevels[h.Severity],
 			Rule:    h.Rule.ID,
@@ -126,8 +125,8 @@ func findRuleSection(r *rules.Rule) string {
 
 // countProblemsAndNotices returns the number of hits with severity problem or notice.
 func (b *pageBuilder) countProblemsAndNotices() (n int) {
-	for i := range b.hits {
-		if b.hits[i].Severity < rules.SeverityInfo {
+	for _, h := range rules.Findings(b.hits) {
+		if h.Severity < rules.SeverityInfo {
 			n++
 		}
 	}

@@ -234,6 +234,20 @@ func (sc *Scan) addLaunch(s *LaunchStats, i int, shape *launchShape) bool {
 // hasSize reports whether the size of the launch is known.
 func (s *launchShape) hasSize() bool { return s.grid[0] > 0 && s.block[0] > 0 }
 
+// BlockCount returns the number of blocks of the launch; 0: unknown.
+func (s *launchShape) BlockCount() int64 {
+	if !s.hasSize() {
+		return 0
+	}
+	n := int64(1)
+	for _, v := range s.grid {
+		if n *= int64(max(1, v)); n > 1<<31 { // avoids an overflow by corrupt recordings
+			return 1 << 31
+		}
+	}
+	return n
+}
+
 // isTiny reports whether the launch has fewer than TinyLaunchThreads threads.
 func (s *launchShape) isTiny() bool { return s.hasSize() && s.threadCount() < TinyLaunchThreads }
 

@@ -82,8 +82,8 @@ func countUnchecked(t *timeline.Timeline, chosen []*Rule) (n int) {
 	return n
 }
 
-// CheckRules returns the hits of the chosen rules, the most severe first. ReadRecording must have
-// returned before.
+// CheckRules returns the hits of the chosen rules, the most important first. Symptoms are folded into their causes:
+// see Findings. ReadRecording must have returned before.
 func (s *Survey) CheckRules(chosen []*Rule) ([]Hit, error) {
 	var hits []Hit
 	for _, r := range chosen {
@@ -97,7 +97,10 @@ func (s *Survey) CheckRules(chosen []*Rule) ([]Hit, error) {
 		}
 		hits = append(hits, found...)
 	}
-	slices.SortStableFunc(hits, func(a, b Hit) int { return cmp.Compare(a.Severity, b.Severity) })
+	if err := s.foldHits(hits); err != nil {
+		return nil, err
+	}
+	sortHits(hits)
 	return hits, nil
 }
 

@@ -79,6 +79,7 @@ func checkStraggler(s *Survey) (hits []Hit, err error) {
 		if !v.HasGPU {
 			h.lowerConfidence(report.ConfidenceMedium, "host times only")
 		}
+		h.sharePct = 100 * v.Share
 		steps := int64(v.ToStep - v.FromStep)
 		h.Evidence = []Evidence{{
 			Where: rankName(m), Count: steps, Ns: units.RoundInt(v.LateNs * float64(steps)), FirstNs: v.FromNs,

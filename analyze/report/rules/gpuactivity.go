@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/metric"
+	"github.com/gpurec/gpurec/analyze/report/gaps"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
@@ -22,6 +23,10 @@ const (
 	// lowGPUActivityPct is the activity, %, below which a GPU is underused. The GPU utilization
 	// rule of nsys has the same default.
 	lowGPUActivityPct = 50.0
+	// wideBlocks is the number of blocks that a kernel needs to use half of the SMs of a large GPU, which has 108 to 148.
+	wideBlocks = 64
+	// minNarrowSharePct is the smallest share of launches below wideBlocks, %, that explains a low SM activity.
+	minNarrowSharePct = 50.0
 	// lowOccupancyPct is the occupancy of active SMs, %, below which rule low-occupancy fires. The
 	// four schedulers of an SM need about 16 of 64 warps to hide the latency of arithmetic.
 	lowOccupancyPct = 25.0
@@ -36,7 +41,8 @@ const (
 var lowSMActivityRule = Rule{
 	ID: "low-sm-activity",
 	About: "less than 50% of the SMs were active on average while a GPU was not idle, between the first and the last " +
-		"launch (GPM). Without GPM: kernels ran less than 50% of that time",
+		"launch (GPM). Without GPM: kernels ran less than 50% of that time. At least half of the launches have fewer " +
+		"than 64 blocks, and no other process uses the GPU",
 	Report: "gpu",
 	advice: "Give the GPU more parallel work: larger batches, several streams, or fewer and larger kernels.",
 	check:  checkLowSMActivity,
@@ -58,7 +64,13 @@ func checkLowSMActivity(s *Survey) ([]Hit, error) {
 		if len(busy.Values) < minGPUSamples || busy.Mean() >= lowGPUActivityPct {
 			continue
 		}
-		h := s.newSampledHit(SeverityNotice, busy, summary, busy.Mean())
+		narrowPct, sized := s.narrowLaunchPct(device)
+		if sized == 0 || narrowPct < minNarrowSharePct || s.isShared(device) {
+			continue
+		}
+		h := s.newSampledHit(SeverityNotice, busy, summary+", because %.0f%% of the launches have fewer than %d blocks",
+			busy.Mean(), narrowPct, wideBlocks)
+		h.pid, h.sharePct = s.sortedLaunchTracks(device)[0].Pid, 100-busy.Mean()
 		h.Evidence = []Evidence{
 			{
 				Where: s.gpuLabel(
@@ -78,6 +90,35 @@ func checkLowSMActivity(s *Survey) ([]Hit, error) {
 		hits = append(hits, h)
 	}
 	return hits, nil
+}
+
+// narrowLaunchPct returns the share of the launches on a GPU with fewer than wideBlocks blocks, in percent, and the number
+// of launches with a known size.
+func (s *Survey) narrowLaunchPct(device int32) (pct float64, sized int64) {
+	narrow := int64(0)
+	for key, l := range s.kernels.Counts {
+		isOnDevice := slices.ContainsFunc(s.tracksByGPU[device], func(t gaps.DeviceTrack) bool {
+			return t.Pid == key.Pid && t.Device == key.Device
+		})
+		if !isOnDevice {
+			continue
+		}
+		sized += l.Sized
+		if key.BlockCount() < wideBlocks {
+			narrow += l.Sized
+		}
+	}
+	return units.Percent(narrow, sized), sized
+}
+
+// isShared reports whether a process that is not recorded has memory on a GPU, and so may use it, too.
+func (s *Survey) isShared(device int32) bool {
+	for _, sample := range s.t.Facts.ProcessMemoryAt(device, s.workSeries.Window.ToNs) {
+		if _, isRecorded := s.hang.Processes[sample.Pid]; !isRecorded {
+			return true
+		}
+	}
+	return false
 }
 
 // filterSamples returns the samples whose value matches, with their weights.

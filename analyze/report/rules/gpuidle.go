@@ -66,6 +66,7 @@ func checkGPUIdle(s *Survey) ([]Hit, error) {
 			"idle %.1f%% of the time between first and last launch",
 			idlePct,
 		)
+		h.pid, h.sharePct = s.sortedLaunchTracks(device)[0].Pid, idlePct
 		for _, track := range s.sortedLaunchTracks(device) {
 			h.Evidence = append(h.Evidence, s.longestGapEvidence(track)...)
 		}
@@ -133,6 +134,7 @@ func (s *Survey) findIdleByGaps(track gaps.DeviceTrack) ([]Hit, error) {
 			report.ConfidenceLow,
 			"there are no samples of this GPU, so it may have been busy with earlier work",
 		)
+		h.pid, h.sharePct = track.Pid, pct
 		h.Evidence = s.longestGapEvidence(track)
 		return []Hit{h}, nil
 	}

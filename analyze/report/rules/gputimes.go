@@ -74,6 +74,7 @@ func (s *Survey) findByGPUTimes(
 			share.text(),
 			s.partText(all),
 		)
+		h.pid, h.sharePct, h.idleDevice = d.Pid, share.probable, d
 		if share.low < minPct {
 			h.lowerConfidence(report.ConfidenceMedium, "the share may be as low as %.1f%%", share.low)
 		}

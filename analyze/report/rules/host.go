@@ -17,6 +17,7 @@ const minHostSharePct = 5.0
 
 // lateHost has the time in which the host was late for a device, or launched nothing.
 type lateHost struct {
+	pid     int32
 	where   string // the device, or the process
 	entries []*hosttime.Entry
 	spanNs  float64 // time between the first and the last work, or launch
@@ -39,7 +40,7 @@ func (s *Survey) findLateHosts() ([]lateHost, error) {
 	}
 	for _, d := range all.Devices {
 		s.lateHosts = append(s.lateHosts, lateHost{
-			where: s.t.OrdinalDeviceLabel(d.Pid, d.Device), entries: d.Host, spanNs: d.Time.SpanNs,
+			pid: d.Pid, where: s.t.OrdinalDeviceLabel(d.Pid, d.Device), entries: d.Host, spanNs: d.Time.SpanNs,
 			idleNs: d.Time.Idle.ProbableNs, isTimed: true, mostPct: 100,
 		})
 	}
@@ -50,7 +51,7 @@ func (s *Survey) findLateHosts() ([]lateHost, error) {
 	for i := range times {
 		h := &times[i]
 		late := lateHost{
-			where: s.t.PidLabel(h.Track.Pid), entries: h.Entries, idleNs: h.TotalNs,
+			pid: h.Track.Pid, where: s.t.PidLabel(h.Track.Pid), entries: h.Entries, idleNs: h.TotalNs,
 			spanNs: float64(s.gaps.RecordedNs(h.Track)), mostPct: 100,
 		}
 		for device, tracks := range s.tracksByGPU {
@@ -97,6 +98,7 @@ func (s *Survey) findLateHost(does string, is func(*hosttime.Entry) bool) (hits 
 		}
 		hit := s.newHit(SeverityNotice, "%s for %.1f%% of the time, which is %.0f%% of the idle time", does,
 			share, min(100, 100*ns/max(1, h.idleNs)))
+		hit.pid, hit.sharePct = h.pid, share
 		if !h.isTimed {
 			hit.lowerConfidence(report.ConfidenceMedium, "there are no GPU times, so the GPU may have been busy")
 		}

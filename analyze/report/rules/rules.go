@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/idle"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -38,6 +39,14 @@ type Hit struct {
 	Evidence   []Evidence // the most important row first
 	Confidence string     // report.ConfidenceHigh, ConfidenceMedium or ConfidenceLow
 	Reasons    []string   // reasons for a confidence below high
+	// FoldedInto is the rule of the finding that has this hit as a symptom; nil: the hit is a finding of its own.
+	FoldedInto *Rule
+	// Explains has the IDs of the rules whose hits are folded into this one.
+	Explains []string
+
+	sharePct   float64      // share of the time that the problem costs, in percent; 0: unknown
+	pid        int32        // the process, or one of a GPU; 0: several processes
+	idleDevice *idle.Device // of rule gpu-idle with GPU times, otherwise nil
 }
 
 // Evidence is one row of evidence for a hit: a call site, a GPU or a process, with its numbers.
@@ -60,26 +69,39 @@ const (
 	NumSeverities
 )
 
-// AllRules returns all rules: first those for failures, then those for lost time. Hits of equal
-// severity have the same order.
-func AllRules() []*Rule {
+// kind says what the problems of a rule cost. It orders findings of equal severity.
+type kind uint8
+
+// Kinds of rules, the worst first.
+const (
+	kindFailure kind = iota // the program or a GPU fails
+	kindHang                // the program makes no progress
+	kindGrowth              // memory grows, or is nearly used up
+	kindTime                // time is lost
+	kindCount
+)
+
+// rulesOf returns the rules of a kind, in the order of AllRules.
+func rulesOf(k kind) []*Rule {
+	switch k {
+	case kindFailure:
+		return []*Rule{
+			&xidRule,
+			&brokenContextRule,
+			&OutOfMemoryRule,
+			&oomFragmentationRule,
+			&allocRetryRule,
+			&InvalidFreeRule,
+			&useAfterFreeRule,
+			&UncheckedErrorRule,
+			&gpuHealthRule,
+		}
+	case kindHang:
+		return []*Rule{&HangRule, &rankMissingRule, &collectiveMismatchRule}
+	case kindGrowth:
+		return []*Rule{&growingSiteRule, &objectLeakRule, &exitLeakRule, &memoryFullRule, &unevenMemoryRule}
+	}
 	return []*Rule{
-		&xidRule,
-		&brokenContextRule,
-		&HangRule,
-		&rankMissingRule,
-		&collectiveMismatchRule,
-		&OutOfMemoryRule,
-		&oomFragmentationRule,
-		&allocRetryRule,
-		&InvalidFreeRule,
-		&useAfterFreeRule,
-		&UncheckedErrorRule,
-		&growingSiteRule,
-		&objectLeakRule,
-		&exitLeakRule,
-		&memoryFullRule,
-		&gpuHealthRule,
 		&throttlingRule,
 		&changeRule,
 		&gpuIdleRule,
@@ -87,7 +109,6 @@ func AllRules() []*Rule {
 		&exposedCommunicationRule,
 		&stragglerRule,
 		&smallCollectivesRule,
-		&unevenMemoryRule,
 		&dataLoaderRule,
 		&gcPauseRule,
 		&gilRule,
@@ -95,16 +116,36 @@ func AllRules() []*Rule {
 		&oversubscribedRule,
 		&ioBoundRule,
 		&launchBoundRule,
-		&lowSMActivityRule,
-		&lowOccupancyRule,
-		&unusedTensorCoresRule,
-		&tinyKernelRule,
 		&syncLoopRule,
 		&allocLoopRule,
 		&pageableCopyRule,
 		&smallCopyRule,
 		&moduleLoopRule,
+		&tinyKernelRule,
+		&lowSMActivityRule,
+		&lowOccupancyRule,
+		&unusedTensorCoresRule,
 	}
+}
+
+// AllRules returns all rules: first those for failures, then those for hangs, growing memory and lost time. Hits of
+// equal severity have the same order.
+func AllRules() (list []*Rule) {
+	for k := range kindCount {
+		list = append(list, rulesOf(k)...)
+	}
+	return list
+}
+
+// kindsOfRules returns the kind of each rule.
+func kindsOfRules() map[*Rule]kind {
+	kinds := make(map[*Rule]kind)
+	for k := range kindCount {
+		for _, r := range rulesOf(k) {
+			kinds[r] = k
+		}
+	}
+	return kinds
 }
 
 // RuleInfo describes a rule: its ID, and the condition under which it fires.

@@ -102,6 +102,14 @@ var hitColumns = []report.Column{
 		Key: "first_ns", Title: "", Unit: report.UnitNs,
 		About: "time of the first occurrence, from the start of the recording; absent if the evidence has no time",
 	},
+	{
+		Key: "folded_into", Title: "", Unit: report.UnitText,
+		About: "the rule of the hit that says why this one fired. Text output and the page leave the row out",
+	},
+	{
+		Key: "explains", Title: "", Unit: report.UnitText,
+		About: "the rules that fired because of this hit, and are folded into it",
+	},
 	{Key: "advice", Title: "", Unit: report.UnitText, About: "recommended action"},
 	{Key: "more", Title: "", Unit: report.UnitText, About: "the gpurec command that shows the details"},
 	{Key: "what", Title: "WHAT", Unit: report.UnitText, About: "the problem in one phrase, with its main number"},
@@ -120,8 +128,7 @@ func newHitTable(t *timeline.Timeline, hits []Hit) report.Table {
 		HideFirst: []string{"confidence"},
 		Keys:      []string{"rule", "where"},
 	}
-	for i := range hits {
-		h := &hits[i]
+	for _, h := range foldedLast(hits) {
 		where, stack, first := h.MainLocation(), int32(0), any(nil)
 		for k := range h.Evidence {
 			if at := h.Evidence[k].FirstNs; at != 0 && (first == nil || at-t.RecordingWindow().FromNs < first.(int64)) {
@@ -131,7 +138,6 @@ func newHitTable(t *timeline.Timeline, hits []Hit) report.Table {
 		if len(h.Evidence) > 0 {
 			stack = h.Evidence[0].Stack
 		}
-		more := "gpurec analyze " + h.Rule.Report + " " + QuoteShellWord(t.Rec.Path)
 		row := table.Add(report.Values{
 			"rule":               h.Rule.ID,
 			"severity":           gpu.VerdictLevels[h.Severity],
@@ -139,20 +145,47 @@ func newHitTable(t *timeline.Timeline, hits []Hit) report.Table {
 			"confidence_reasons": h.Reasons,
 			"places":             int64(len(h.Evidence)),
 			"first_ns":           first,
+			"folded_into":        h.foldedInto(),
+			"explains":           h.Explains,
 			"advice":             h.Advice,
-			"more":               more,
+			"more":               h.more(t),
 			"what":               h.Summary,
 			"where":              where,
 		})
-		row.StackID, row.Evidence = stack, fmt.Sprintf(
-			"%s. %s C%s. More: %s",
-			h.Summary,
-			h.Advice,
-			report.ConfidenceText(h.Confidence, h.Reasons)[1:],
-			more,
-		)
+		row.StackID, row.Folded, row.Evidence = stack, h.FoldedInto != nil, h.text(t)
 	}
 	return table
+}
+
+// foldedLast returns the findings, and then the hits that are folded into them.
+func foldedLast(hits []Hit) (list []*Hit) {
+	for _, isFolded := range []bool{false, true} {
+		for i := range hits {
+			if (hits[i].FoldedInto != nil) == isFolded {
+				list = append(list, &hits[i])
+			}
+		}
+	}
+	return list
+}
+
+// more returns the command that shows the details.
+func (h *Hit) more(t *timeline.Timeline) string {
+	return "gpurec analyze " + h.Rule.Report + " " + QuoteShellWord(t.Rec.Path)
+}
+
+// text returns the problem, what to do, the confidence, and the command that shows more.
+func (h *Hit) text(t *timeline.Timeline) string {
+	return fmt.Sprintf("%s. %s C%s. More: %s", h.Summary, h.Advice,
+		report.ConfidenceText(h.Confidence, h.Reasons)[1:], h.more(t))
+}
+
+// foldedInto returns the ID of the rule of FoldedInto, or nil.
+func (h *Hit) foldedInto() any {
+	if h.FoldedInto == nil {
+		return nil
+	}
+	return h.FoldedInto.ID
 }
 
 // MainLocation returns the call site, GPU or process of the most important evidence, and the number
@@ -223,15 +256,14 @@ func newEvidenceTable(t *timeline.Timeline, hits []Hit, top int) report.Table {
 		}
 		return ns - t.RecordingWindow().FromNs
 	}
-	for i := range hits {
-		h := &hits[i]
+	for _, h := range foldedLast(hits) {
 		for k := range h.Evidence {
 			if top > 0 && k == maxEvidenceRows {
 				table.OmittedRows += len(h.Evidence) - k
 				break
 			}
 			p := &h.Evidence[k]
-			table.Add(report.Values{
+			row := table.Add(report.Values{
 				"rule":     h.Rule.ID,
 				"count":    p.Count,
 				"time_ns":  p.Ns,
@@ -241,6 +273,7 @@ func newEvidenceTable(t *timeline.Timeline, hits []Hit, top int) report.Table {
 				"detail":   units.TextOrNil(p.Detail),
 				"where":    units.TextOrNil(p.Where),
 			})
+			row.Folded = h.FoldedInto != nil
 		}
 	}
 	return table
@@ -261,9 +294,9 @@ var ShortHitColumns = []report.Column{
 	},
 }
 
-// NewShortHitTable returns a table with one row for each hit, without evidence and advice, for the
-// summary.
-func NewShortHitTable(hits []Hit) report.Table {
+// NewShortHitTable returns a table with one row for each hit, for the summary. Text output has the advice for the
+// first finding only.
+func NewShortHitTable(t *timeline.Timeline, hits []Hit) report.Table {
 	table := report.Table{
 		Name:       "hits",
 		Title:      "hits of the rules; gpurec analyze rules shows the evidence, and what to do",
@@ -272,15 +305,15 @@ func NewShortHitTable(hits []Hit) report.Table {
 		HideFirst:  []string{"confidence"},
 		Keys:       []string{"rule", "where"},
 	}
-	for i := range hits {
-		h := &hits[i]
-		table.Add(report.Values{
+	for i, h := range foldedLast(hits) {
+		row := table.Add(report.Values{
 			"severity":   gpu.VerdictLevels[h.Severity],
 			"rule":       h.Rule.ID,
 			"what":       h.Summary,
 			"confidence": h.Confidence,
 			"where":      h.MainLocation(),
 		})
+		row.Folded, row.Evidence, row.Brief = h.FoldedInto != nil, h.text(t), i > 0
 	}
 	return table
 }
@@ -288,7 +321,11 @@ func NewShortHitTable(hits []Hit) report.Table {
 var hitTotalColumns = []report.Column{
 	{
 		Key: "hits", Title: "hits", Unit: report.UnitCount,
-		About: "hits of all rules; a rule about GPUs has one hit for each GPU",
+		About: "hits of all rules, folded ones too; a rule about GPUs has one hit for each GPU",
+	},
+	{
+		Key: "findings", Title: "findings", Unit: report.UnitCount,
+		About: "hits that are not folded into their cause: the rows of the table in text output",
 	},
 	{
 		Key: "problems", Title: "problems", Unit: report.UnitCount,
@@ -306,6 +343,7 @@ func newTotalFacts(hits []Hit) []report.Fact {
 	n := CountHitsBySeverity(hits)
 	return report.NewFacts(hitTotalColumns, report.Values{
 		"hits":     int64(len(hits)),
+		"findings": int64(len(Findings(hits))),
 		"problems": n[SeverityProblem],
 		"notices":  n[SeverityNotice],
 		"infos":    n[SeverityInfo],

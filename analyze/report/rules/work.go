@@ -144,6 +144,7 @@ func checkSyncLoop(s *Survey) ([]Hit, error) {
 			continue
 		}
 		loopWaits += w.LoopWaits
+		h.sharePct = max(h.sharePct, units.Percent(w.LoopWaits*idleAfterWaitNs, span))
 		h.Evidence = append(h.Evidence, Evidence{
 			Where:   s.waits.Names.List[key.Site],
 			Stack:   w.Stack,
@@ -295,6 +296,7 @@ func checkLaunchBound(s *Survey) ([]Hit, error) {
 		if !ok {
 			continue
 		}
+		h.pid = track.Pid
 		h.Summary = fmt.Sprintf("%s launches per second, %s", units.FormatRate(perSec), text)
 		h.Evidence = s.launchSiteEvidence(track)
 		s.lowerConfidenceForMissingReturns(&h, l.Unreturned, l.Launches)

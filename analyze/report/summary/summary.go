@@ -61,7 +61,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		}
 	}
 	r.Tables = []report.Table{
-		rules.NewShortHitTable(hits),
+		rules.NewShortHitTable(t, hits),
 		newFindingTable(t, r, hits),
 		levels.Table(),
 		allocators.Table(p.Allocators),
