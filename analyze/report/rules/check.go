@@ -24,7 +24,7 @@ var NeededEventClasses = map[string][]string{
 	"hang":                  {format.RecordLaunch, format.RecordSync},
 	"rank-missing":          {format.RecordCollective},
 	"collective-mismatch":   {format.RecordCollective},
-	"straggler":             {format.RecordCollective, format.RecordSync},
+	"straggler":             {format.RecordLaunch, format.RecordSync},
 	"small-collectives":     {format.RecordCollective},
 	"uneven-memory":         {format.RecordCollective, quality.ClassMemoryOrAllocator},
 	"out-of-memory":         {format.RecordMemory},
