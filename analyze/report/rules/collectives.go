@@ -24,7 +24,8 @@ var stragglerRule = Rule{
 	Report: "ranks",
 	advice: "Make the late rank as fast as the others: look at its host, its GPU and its share of the work. The " +
 		"other ranks only wait.",
-	check: checkStraggler,
+	check:    checkStraggler,
+	needsJob: true,
 }
 
 const (
@@ -87,6 +88,17 @@ func checkStraggler(s *Survey) (hits []Hit, err error) {
 		hits = append(hits, h)
 	}
 	return hits, nil
+}
+
+// hasJob reports whether a recording has operations of ranks, or two processes whose rank is known.
+func hasJob(t *timeline.Timeline) bool {
+	ranks := 0
+	for pid := range t.Facts.Processes {
+		if t.Facts.RankText(pid) != "" {
+			ranks++
+		}
+	}
+	return ranks > 1 || collective.HasRows(t)
 }
 
 // whoWaits says which ranks wait for a late one, a member of the job.
