@@ -69,7 +69,8 @@ func SelectCheckable(t *timeline.Timeline, chosen []*Rule) []*Rule {
 // the rule needs.
 func (r *Rule) isFor(t *timeline.Timeline) bool {
 	return (!r.needsGPUTimes || len(t.Facts.Channels) > 0) && (!r.needsHost || hosttime.HasRows(t)) &&
-		(!r.needsRanks || collective.HasRows(t)) && (!r.needsJob || hasJob(t)) && (!r.needsArguments || kernelargs.HasRows(t))
+		(!r.needsRanks || collective.HasRows(t)) && (!r.needsJob || hasJob(t)) &&
+		(!r.needsArguments || kernelargs.HasRows(t))
 }
 
 // countUnchecked returns the number of chosen rules whose classes of events were not recorded.
