@@ -345,6 +345,7 @@ var mayImport = map[string][]string{
 		"analyze/model/hosttime",
 		"analyze/model/job",
 		"analyze/model/origin",
+		"analyze/model/steps",
 		"analyze/model/straggler",
 		"analyze/model/threadstate",
 		"analyze/model/timeline",

@@ -304,6 +304,7 @@ func (f *Facts) addProcess(r *format.Row) {
 		if id := readIdentity(r.Message); id.Known() {
 			p.Identity = id
 		}
+		p.ParentPid = cmp.Or(parsed.ParentPid, p.ParentPid)
 		p.ContainerID = cmp.Or(parsed.ContainerID, p.ContainerID)
 		p.Cgroup = cmp.Or(parsed.Cgroup, p.Cgroup)
 		if len(parsed.Devices) > 0 {

@@ -79,7 +79,7 @@ func (r *Reader) Add(t *timeline.Timeline, i int) error {
 		return err
 	}
 	if len(survey.Operations) == 0 {
-		return nil
+		return r.addByLaunches(t, i, byPid)
 	}
 	for o := range survey.Operations {
 		op := &survey.Operations[o]

@@ -27,6 +27,9 @@ type Rank struct {
 	PerStep int
 	// WindowSize is the number of collectives of a step if no operation repeats, else 0.
 	WindowSize int64
+	// ByLaunches reports that steps begin at launches that repeat, because the recording has no collectives. Then
+	// Communicator is 0.
+	ByLaunches bool
 	// Collectives is the number of collectives of all communicators, Timed the number with GPU times.
 	Collectives, Timed int64
 	// GPUMissing explains why a rank has no GPU times, "" if it has.

@@ -52,7 +52,8 @@ func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	if err := s.addGPUWorks(verdicts); err != nil {
 		return nil, err
 	}
-	if err := s.readLooks(); err != nil {
+	withoutCalls, err := s.ClassifySilent(verdicts)
+	if err != nil {
 		return nil, err
 	}
 	s.addThreadStates(verdicts)
@@ -65,8 +66,8 @@ func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 		r.NoMatch = s.Seen.ExplainNoMatch(&opt.Filter)
 	}
 	long := s.longCallTable()
-	r.Facts = s.computeFacts(verdicts, silent, polls, groups)
-	r.Totals = s.computeTotals(verdicts, len(silent), len(long.Rows))
+	r.Facts = s.computeFacts(verdicts, silent, withoutCalls, polls, groups)
+	r.Totals = s.computeTotals(verdicts, withoutCalls, len(silent), len(long.Rows))
 	r.Tables = []report.Table{
 		s.processTable(verdicts), s.threadTable(verdicts), s.launchTable(verdicts), long, polls.pollTable(),
 	}

@@ -39,42 +39,54 @@ func (s *Scan) pidLabels(pids []int32) string {
 	return strings.Join(labels, ", ")
 }
 
-// silentResult returns the result and the advice for a recording in which no process made a call.
+// silentResult returns the result and the advice for a recording in which no process made a call, or in which
+// processes without calls hang.
 func (s *Scan) silentResult(
-	silent []int32, polls *pollCounts, groups []threadstate.Group,
+	silent []int32, verdicts []SilentVerdict, polls *pollCounts, groups []threadstate.Group,
 ) (result, advice string) {
 	if len(silent) == 0 {
 		return "no call was recorded, and all recorded processes ended", ""
 	}
-	pid := silent[0]
+	pid, n := silent[0], len(silent)
 	if len(groups) > 0 {
 		pid = groups[0].Members[0].Look.Pid
 	}
+	hanging := OfState(verdicts, StateHanging)
+	if len(hanging) > 0 {
+		waiting := slices.IndexFunc(hanging, func(v SilentVerdict) bool { return !v.IsAwaited })
+		pid, n = hanging[max(0, waiting)].Look.Pid, len(hanging)
+	}
 	who := "process " + s.T.PidLabel(pid)
-	if n := len(silent); n > 1 {
+	if n > 1 {
 		who = fmt.Sprintf("%d processes, such as %s,", n, s.T.PidLabel(pid))
 	}
-	why, hangs := s.describeSilent(pid)
-	advice = fmt.Sprintf("run sudo gpurec stacks -p %d for the stacks of all its threads; "+
-		"next time record before the hang: gpurec record -p PID --ring 10m", pid)
-	if why != "" {
-		advice = ""
+	why := s.describeSilent(pid)
+	if why == "" {
+		advice = fmt.Sprintf("run sudo gpurec stacks -p %d for the stacks of all its threads; "+
+			"next time record before the hang: gpurec record -p PID --ring 10m", pid)
 	}
+	without := fmt.Sprintf("%s made no CUDA call in the recorded %s: ", who, units.FormatDuration(s.Window.DurNs()))
 	switch lost := s.T.Rec.Meta.Totals().Lost; {
+	case len(hanging) > 0:
+		result = "hanging: " + without + why
 	case lost > 0:
 		result = fmt.Sprintf("unknown: no call was recorded, and %s lost", units.CountWithNoun(lost, "call"))
 	case polls.perSec >= minPollsPerSecond:
 		result = fmt.Sprintf("polling: %s made no CUDA call except %s queries of events and streams per second: the "+
 			"awaited work began before the recording", who, units.FormatCount(units.RoundInt(polls.perSec)))
-	case hangs:
-		result = fmt.Sprintf("hanging: %s made no CUDA call in the recorded %s: %s", who,
-			units.FormatDuration(s.Window.DurNs()), why)
 	case why != "":
-		result = fmt.Sprintf("silent: %s made no CUDA call in the recorded %s: %s", who,
-			units.FormatDuration(s.Window.DurNs()), why)
+		result = "silent: " + without + why
 	default:
-		result = fmt.Sprintf("silent: %s made no CUDA call in the recorded %s: a call that began before the recording "+
-			"may hang", who, units.FormatDuration(s.Window.DurNs()))
+		result = "silent: " + without + "a call that began before the recording may hang"
 	}
 	return result, advice
+}
+
+// describeSilent returns what a process without calls does, "" if the recording does not say.
+func (s *Scan) describeSilent(pid int32) string {
+	look, t := s.mainThread(pid, 0)
+	if t == nil {
+		return ""
+	}
+	return look.Describe(t, s.sinceNs(t))
 }

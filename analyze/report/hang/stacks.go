@@ -73,17 +73,6 @@ func (s *Scan) addThreadStates(verdicts []ProcessVerdict) {
 	}
 }
 
-// describeSilent returns what a process without calls does, and whether it hangs in a CUDA call. The text
-// is "" if the recording does not say.
-func (s *Scan) describeSilent(pid int32) (text string, hangs bool) {
-	look, t := s.mainThread(pid, 0)
-	if t == nil {
-		return "", false
-	}
-	since := s.sinceNs(t)
-	return look.Describe(t, since), t.Wait.CUDACall != "" && since >= s.longNs
-}
-
 // groupProcesses groups the processes of the recording by what they do, if one of them makes no progress.
 func (s *Scan) groupProcesses(verdicts []ProcessVerdict, silent []int32) []threadstate.Group {
 	stuck := len(silent) > 0
@@ -101,16 +90,23 @@ func (s *Scan) groupProcesses(verdicts []ProcessVerdict, silent []int32) []threa
 	for _, pid := range silent {
 		preferred[pid] = 0
 	}
-	var members []threadstate.Member
+	return threadstate.GroupMembers(s.members(preferred))
+}
+
+// members returns processes with the threads that explain them, without launchers and helpers of ranks. preferred
+// has, by pid, the thread that is known to matter, 0: none.
+func (s *Scan) members(preferred map[int32]int32) (members []threadstate.Member) {
 	for _, pid := range slices.Sorted(maps.Keys(preferred)) {
-		if look, t := s.mainThread(pid, preferred[pid]); t != nil {
-			members = append(members, threadstate.Member{
-				Look: look, Thread: t, Rank: s.T.Facts.RankSortKey(pid), Job: s.T.Facts.Processes[pid].Identity.Job,
-				UsesCUDA: s.Processes[pid] != nil,
-			})
+		look, t := s.mainThread(pid, preferred[pid])
+		if t == nil || s.isLauncher(pid, look) {
+			continue
 		}
+		members = append(members, threadstate.Member{
+			Look: look, Thread: t, Rank: s.T.Facts.RankSortKey(pid), Job: s.T.Facts.Processes[pid].Identity.Job,
+			UsesCUDA: s.Processes[pid] != nil,
+		})
 	}
-	return threadstate.GroupMembers(threadstate.DropHelpers(members))
+	return threadstate.DropHelpers(members)
 }
 
 // outlierText returns a sentence on the first processes that do something else than the largest group, ""

@@ -101,7 +101,7 @@ func TestRanksThatHungBeforeTheRecording(t *testing.T) {
 	r := newHangReport(t, hungRanks(t), hang.Options{Options: query.Options{Top: 20, MaxFrames: 12}})
 	analyzetest.CompareGoldenReports(t, r, "hangstacks", 110)
 	for key, want := range map[string]string{
-		"result": "hanging: 5 processes, such as 42 python3 rank 0, made no CUDA call in the recorded 1m0s: thread 42 " +
+		"result": "hanging: 4 processes, such as 42 python3 rank 0, made no CUDA call in the recorded 1m0s: thread 42 " +
 			"python3 is in the collective all_reduce, waits for the GPU in cuStreamSynchronize, at step (train.py:31), " +
 			"for at least 1m3s",
 		"look_at": "44 python3 rank 2: sleeps, at load (data.py:12); 42 python3 rank 0, 43 python3 rank 1, 45 python3 " +
@@ -167,5 +167,35 @@ func TestHostileThreadStates(t *testing.T) {
 	analyzetest.CheckSafeToPrint(t, report)
 	if result := factText(report, "result"); !strings.Contains(result, "waits") {
 		t.Error(result)
+	}
+}
+
+// TestLaunchersAreNoOutliers has two ranks that do the same, and a process that waits for its children.
+func TestLaunchersAreNoOutliers(t *testing.T) {
+	testclass.Unit(t)
+	for name, fact := range map[string]format.WaitFact{
+		"waits":  {Reason: format.ReasonChild, SystemCall: "wait4"},
+		"sleeps": {Reason: format.ReasonSleep, SystemCall: "clock_nanosleep"},
+	} {
+		tp := analyzetest.NewTestRecording(t)
+		addHangStacks(tp)
+		for pid, message := range map[int32]string{40: "", 42: `{"parent_pid":40}`, 43: `{"parent_pid":40}`} {
+			tp.AddRow(format.Row{
+				Kind: format.KindProcess, Name: "python3", Pid: pid, StartNs: analyzetest.Epoch, Device: -1,
+				Message: message,
+			})
+			wait, stack := fact, int32(loadStack)
+			if pid != 40 {
+				tp.AddIdentity(pid, analyzetest.RankIdentity(int(pid-42), 2, "job"), nil)
+				wait = format.WaitFact{Reason: format.ReasonCUDA, SystemCall: "poll", CUDACall: "cuStreamSynchronize"}
+				stack = reduceStack
+			}
+			tp.AddThreadState(pid, pid, 59*analyzetest.Second, 50*analyzetest.Second, format.StateSleeping, wait, stack)
+		}
+		r := newHangReport(t, tp, hang.Options{})
+		analyzetest.CheckNumbers(t, r, map[string]float64{"hanging": 2, "silent": 3})
+		if odd := factText(r, "look_at"); odd != "" {
+			t.Errorf("%s: %s", name, odd)
+		}
 	}
 }

@@ -48,16 +48,23 @@ var factColumns = []report.Column{
 
 // totalColumns are the columns of Scan.computeTotals.
 var totalColumns = []report.Column{
-	{Key: "hanging", Title: "hanging", Unit: report.UnitCount, About: "processes in state hanging"},
+	{
+		Key: "hanging", Title: "hanging", Unit: report.UnitCount,
+		About: "processes in state hanging, and processes without calls that hang. A thread of these has waited for " +
+			"at least --long in CUDA, in NCCL or for a lock, or other ranks wait so for the process",
+	},
 	{Key: "polling", Title: "polling", Unit: report.UnitCount, About: "processes in state polling"},
-	{Key: "waiting", Title: "waiting", Unit: report.UnitCount, About: "processes in state waiting"},
+	{
+		Key: "waiting", Title: "waiting", Unit: report.UnitCount,
+		About: "processes in state waiting, and ranks without calls that wait for another rank outside of CUDA",
+	},
 	{Key: "idle", Title: "idle", Unit: report.UnitCount, About: "processes in state idle"},
 	{Key: "alive", Title: "alive", Unit: report.UnitCount, About: "processes in state alive"},
 	{Key: "ended", Title: "ended", Unit: report.UnitCount, About: "processes that had ended"},
 	{
 		Key: "silent", Title: "silent", Unit: report.UnitCount,
-		About: "processes that had not ended and made no call, see without calls; they may have hung before the " +
-			"recording, or not use CUDA",
+		About: "processes that had not ended and made no call, see without calls. Those that hang or wait for other " +
+			"ranks count in these totals, too",
 	},
 	{
 		Key: "odd_processes", Title: "unlike the others", Unit: report.UnitCount,
@@ -79,12 +86,15 @@ var totalColumns = []report.Column{
 
 // computeFacts returns the facts of the report: result, advice, and the first outlier.
 func (s *Scan) computeFacts(
-	verdicts []ProcessVerdict, silent []int32, polls *pollCounts, groups []threadstate.Group,
+	verdicts []ProcessVerdict, silent []int32, withoutCalls []SilentVerdict, polls *pollCounts,
+	groups []threadstate.Group,
 ) []report.Fact {
-	result, advice := s.silentResult(silent, polls, groups)
+	result, advice := s.silentResult(silent, withoutCalls, polls, groups)
 	var stuck any
 	if len(verdicts) > 0 {
-		result, advice = s.resultText(verdicts), ""
+		if verdicts[0].State == StateHanging || len(OfState(withoutCalls, StateHanging)) == 0 {
+			result, advice = s.resultText(verdicts), ""
+		}
 		stuck = units.TextOrNil(verdicts[0].gpu.works)
 	}
 	return report.NewFacts(factColumns, report.Values{
@@ -97,10 +107,15 @@ func (s *Scan) computeFacts(
 	})
 }
 
-// computeTotals returns the number of processes by state, and more. without is the number of
-// processes without calls, long the number of long calls.
-func (s *Scan) computeTotals(verdicts []ProcessVerdict, without, long int) []report.Fact {
+// computeTotals returns the number of processes by state, and more. withoutCalls has the states of processes without
+// calls, without is their number, long the number of long calls.
+func (s *Scan) computeTotals(
+	verdicts []ProcessVerdict, withoutCalls []SilentVerdict, without, long int,
+) []report.Fact {
 	var counts [stateCount]int64
+	for i := range withoutCalls {
+		counts[withoutCalls[i].State]++
+	}
 	var odd, open, silent int64
 	for i := range verdicts {
 		p := &verdicts[i]

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/ranksteps"
 	"github.com/gpurec/gpurec/analyze/model/straggler"
@@ -17,6 +19,8 @@ type Verdict struct {
 	Other   int    // member that does the same and is typical, -1 if there is none
 	Because string // evidence for the cause with the largest part
 	Why     string // cause in a few words
+	// afterWait reports that the host spends its extra time after a wait for the GPU, which then has no work.
+	afterWait bool
 }
 
 // maxExplained bounds the verdicts whose evidence is read from the recordings.
@@ -62,7 +66,17 @@ func (s *State) explain(open func(i int, read func(t *timeline.Timeline) error) 
 		}
 		s.describe(v, &late, &other)
 	}
+	s.Verdicts = slices.DeleteFunc(s.Verdicts, func(v Verdict) bool { return !s.isProven(&v) })
 	return nil
+}
+
+// leastOwnShare is the part of the step from which on a rank hardly waits: its host bounds the step.
+const leastOwnShare = 0.9
+
+// isProven reports whether other ranks wait for a late one. Without recorded collectives, the host of that rank may do
+// its extra work while its GPU is busy, so that no rank waits for it.
+func (s *State) isProven(v *Verdict) bool {
+	return !s.Ranks[v.Series].ByLaunches || v.OwnNs >= leastOwnShare*v.StepNs || v.afterWait
 }
 
 // readSide reads what a member did in the steps of a verdict.
@@ -92,6 +106,8 @@ func (s *State) describe(v *Verdict, late, other *side) {
 	switch reason.Cause {
 	case straggler.CauseHost:
 		v.Because, v.Why = describeHost(late, other, name)
+		site, ns := late.host.Latest(other.host, late.steps, other.steps)
+		v.afterWait = ns >= v.LateNs/2 && strings.HasSuffix(late.host.Gaps[site].Call, "Synchronize")
 	case straggler.CauseGPU:
 		v.Because = fmt.Sprintf(
 			"its GPU: the same kernels take %.2f times as long as on the other ranks",

@@ -110,6 +110,10 @@ func (s *State) jobText() string {
 	}
 	for i := range s.Ranks {
 		r := &s.Ranks[i]
+		if r.ByLaunches {
+			return fmt.Sprintf("%s; %s of %s, found by launches that repeat: no collective was recorded", text,
+				units.CountWithNoun(int64(s.Steps), "step"), units.CountWithNoun(int64(len(s.Ranks)), "rank"))
+		}
 		if s.Found.Figures[i].Steps != s.Steps || r.Communicator == 0 {
 			continue
 		}
@@ -223,7 +227,7 @@ func (s *State) basisText() any {
 	}
 	for i := range s.Series {
 		if len(s.Series[i].Steps) > 0 && !s.Series[i].IsNumbered {
-			list = append(list, "the numbers of collectives are relative, so steps of different ranks may be shifted")
+			list = append(list, "steps have no common numbers, so those of different ranks may be shifted")
 			break
 		}
 	}

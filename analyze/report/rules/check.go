@@ -24,7 +24,7 @@ var NeededEventClasses = map[string][]string{
 	"hang":                  {format.RecordLaunch, format.RecordSync},
 	"rank-missing":          {format.RecordCollective},
 	"collective-mismatch":   {format.RecordCollective},
-	"straggler":             {format.RecordCollective, format.RecordSync},
+	"straggler":             {format.RecordLaunch, format.RecordSync},
 	"small-collectives":     {format.RecordCollective},
 	"uneven-memory":         {format.RecordCollective, quality.ClassMemoryOrAllocator},
 	"out-of-memory":         {format.RecordMemory},
@@ -69,7 +69,8 @@ func SelectCheckable(t *timeline.Timeline, chosen []*Rule) []*Rule {
 // the rule needs.
 func (r *Rule) isFor(t *timeline.Timeline) bool {
 	return (!r.needsGPUTimes || len(t.Facts.Channels) > 0) && (!r.needsHost || hosttime.HasRows(t)) &&
-		(!r.needsRanks || collective.HasRows(t)) && (!r.needsArguments || kernelargs.HasRows(t))
+		(!r.needsRanks || collective.HasRows(t)) && (!r.needsJob || hasJob(t)) &&
+		(!r.needsArguments || kernelargs.HasRows(t))
 }
 
 // countUnchecked returns the number of chosen rules whose classes of events were not recorded.

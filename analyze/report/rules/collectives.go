@@ -19,12 +19,13 @@ import (
 var stragglerRule = Rule{
 	ID: "straggler",
 	About: "the other ranks wait for a rank whose own time exceeds theirs by more than 2% of the step, and by more " +
-		"than chance allows. The own time is the step without its waits",
+		"than chance allows. The own time is the step without its waits. Without recorded collectives, this holds " +
+		"for ranks of one recording that launch the same kernels and keep pace",
 	Report: "ranks",
 	advice: "Make the late rank as fast as the others: look at its host, its GPU and its share of the work. The " +
 		"other ranks only wait.",
-	check:      checkStraggler,
-	needsRanks: true,
+	check:    checkStraggler,
+	needsJob: true,
 }
 
 const (
@@ -74,8 +75,8 @@ func checkStraggler(s *Survey) (hits []Hit, err error) {
 	for i := range found.Verdicts {
 		v := &found.Verdicts[i]
 		m := &found.Job.Members[v.Series]
-		h := s.newHit(SeverityNotice, "rank %s is late by %s a step, %.0f%% of the step", m.Label,
-			units.FormatDuration(units.RoundInt(v.LateNs)), 100*v.Share)
+		h := s.newHit(SeverityNotice, "rank %s is late by %s a step, %.0f%% of the step; %s", m.Label,
+			units.FormatDuration(units.RoundInt(v.LateNs)), 100*v.Share, whoWaits(found.Job, v.Series))
 		if !v.HasGPU {
 			h.lowerConfidence(report.ConfidenceMedium, "host times only")
 		}
@@ -88,6 +89,25 @@ func checkStraggler(s *Survey) (hits []Hit, err error) {
 		hits = append(hits, h)
 	}
 	return hits, nil
+}
+
+// hasJob reports whether a recording has operations of ranks, or two processes whose rank is known.
+func hasJob(t *timeline.Timeline) bool {
+	ranks := 0
+	for pid := range t.Facts.Processes {
+		if t.Facts.RankText(pid) != "" {
+			ranks++
+		}
+	}
+	return ranks > 1 || collective.HasRows(t)
+}
+
+// whoWaits says which ranks wait for a late one, a member of the job.
+func whoWaits(j *job.Job, late int) string {
+	if len(j.Members) == 2 {
+		return fmt.Sprintf("rank %s waits for it", j.Members[1-late].Label)
+	}
+	return "the others wait for it"
 }
 
 // rankName names a rank in evidence.

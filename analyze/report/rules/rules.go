@@ -24,6 +24,8 @@ type Rule struct {
 	needsGPUTimes bool
 	// needsRanks reports that recordings without operations of several ranks are not checked.
 	needsRanks bool
+	// needsJob reports that recordings without operations of ranks are checked only if two processes have ranks.
+	needsJob bool
 	// needsHost reports that recordings without rows of class host are not checked.
 	needsHost bool
 	// needsArguments reports that recordings without arguments of launches are not checked.

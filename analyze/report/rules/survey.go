@@ -85,7 +85,8 @@ type Survey struct {
 	idle            *idle.Result // nil before findIdleTimes
 	lateHosts       []lateHost   // nil before findLateHosts
 	processVerdicts []hang.ProcessVerdict
-	ranks           *rankstate.State // nil before findRanks, and without several ranks
+	silent          []hang.SilentVerdict // processes without calls that hang or wait
+	ranks           *rankstate.State     // nil before findRanks, and without several ranks
 	ranksRead       bool
 
 	series *metric.DeviceMetrics // NVML samples of the window, by GPU
@@ -334,7 +335,8 @@ func (s *Survey) classifyHangingProcesses() error {
 		return err
 	}
 	s.processVerdicts = s.hang.Classify(polls)
-	return nil
+	s.silent, err = s.hang.ClassifySilent(s.processVerdicts)
+	return err
 }
 
 // explainLaunchGaps finds GPU and CPU activity in the longest gaps between launches. It does so

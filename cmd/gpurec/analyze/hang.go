@@ -29,8 +29,9 @@ shows:
   - the outlier among equal processes
   - the rank that the others of a job wait for: it is missing, died, or calls something else
 
-A process that was already hung when the recording started makes no calls. It is reported
-as "silent", with advice where to look next.
+A process that was already hung when the recording started makes no calls. It hangs if the
+recorded stacks of its threads show it. Without stacks it is reported as "silent", with
+advice where to look next.
 
 With several files, hang compares the ranks of one job. Record each host or each rank, and
 give all recordings, or a folder with them. The ranks need calls of NCCL in their

@@ -1,0 +1,179 @@
+package hang
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/threadstate"
+	"github.com/gpurec/gpurec/format"
+)
+
+// SilentVerdict is the state of a process that made no call in the window. The states of its threads prove it.
+type SilentVerdict struct {
+	threadstate.Member
+	// State is StateHanging, or StateWaiting. Ranks wait if none of them is in a call of CUDA or NCCL: a server without
+	// requests looks the same.
+	State   HangState
+	SinceNs int64 // for which the thread has done the same at least
+	// IsAwaited reports that other ranks of its job wait, and this one does not: it is the cause.
+	IsAwaited bool
+}
+
+// wait is how surely a thread waits without progress.
+type wait int
+
+const (
+	waitNone  wait = iota // nothing shows that it waits for others: it may be idle
+	waitMaybe             // in a collective outside of CUDA, or for a lock whose owner may wait for input
+	waitStuck             // in a call of CUDA or NCCL, or for a lock whose owner does not run
+)
+
+// statesOfWaits are the states of processes by the wait of their thread.
+var statesOfWaits = [...]HangState{waitNone: StateAlive, waitMaybe: StateWaiting, waitStuck: StateHanging}
+
+// ClassifySilent returns the verdicts on processes without calls that hang or wait for another rank, the awaited ones
+// first, then by pid. verdicts are those on the processes with calls. Launchers, helpers of ranks, and processes
+// without recorded states of threads have no verdict. It returns errors of reading the recording.
+func (s *Scan) ClassifySilent(verdicts []ProcessVerdict) ([]SilentVerdict, error) {
+	if err := s.readLooks(); err != nil {
+		return nil, err
+	}
+	preferred := make(map[int32]int32)
+	for _, pid := range s.processesWithoutCalls() {
+		preferred[pid] = 0
+	}
+	members := s.members(preferred)
+	jobs := s.waitsOfJobs(members, verdicts)
+	var list []SilentVerdict
+	for _, m := range members {
+		v := SilentVerdict{Member: m, SinceNs: s.sinceNs(m.Thread)}
+		how := s.waitOf(&m)
+		if inJob := jobs[m.Job]; v.isRank() && inJob > waitNone {
+			v.IsAwaited = how == waitNone || !waitsForRanks(m.Thread)
+			how = max(how, inJob)
+		}
+		if v.State = statesOfWaits[how]; v.State < StateAlive {
+			list = append(list, v)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b SilentVerdict) int { return a.order() - b.order() })
+	return list, nil
+}
+
+// isRank reports whether the process is a rank of a job.
+func (v *SilentVerdict) isRank() bool { return v.Rank != threadstate.UnknownRank }
+
+// order puts awaited ranks first.
+func (v *SilentVerdict) order() int {
+	if v.IsAwaited {
+		return 0
+	}
+	return 1
+}
+
+// waitsOfJobs returns, by job, how surely its ranks wait for others: as the one that proves most.
+func (s *Scan) waitsOfJobs(members []threadstate.Member, verdicts []ProcessVerdict) map[string]wait {
+	jobs := make(map[string]wait)
+	for i := range members {
+		if m := &members[i]; m.Rank != threadstate.UnknownRank && waitsForRanks(m.Thread) {
+			jobs[m.Job] = max(jobs[m.Job], s.waitOf(m))
+		}
+	}
+	for i := range verdicts {
+		p := &verdicts[i]
+		if p.State == StateHanging && s.T.Facts.RankText(p.History.Pid) != "" {
+			jobs[s.T.Facts.Processes[p.History.Pid].Identity.Job] = waitStuck
+		}
+	}
+	return jobs
+}
+
+// waitsForRanks reports whether a thread is in a call that can wait for other ranks.
+func waitsForRanks(t *threadstate.Thread) bool { return t.Wait.CUDACall != "" || t.Collective() != "" }
+
+// waitOf returns how surely the thread of a process waits without progress.
+func (s *Scan) waitOf(m *threadstate.Member) wait {
+	t := m.Thread
+	if s.sinceNs(t) < s.longNs {
+		return waitNone
+	}
+	switch collective := t.Collective(); {
+	case t.Wait.CUDACall != "" && !onlyAsks(t.Wait.CUDACall), strings.HasPrefix(collective, "nccl"):
+		return waitStuck
+	case collective != "":
+		return waitMaybe
+	case slices.Contains([]string{format.ReasonLock, format.ReasonGIL, format.ReasonImportLock}, t.Wait.Reason):
+		return s.waitForOwner(m)
+	}
+	return waitNone
+}
+
+// onlyAsks reports whether a CUDA call returns at once: such a call at the time of a look is no wait.
+func onlyAsks(call string) bool {
+	return strings.HasSuffix(catalog.BaseFunctionName(call), "Query") || strings.Contains(call, "Get")
+}
+
+// waitForOwner returns how surely a thread waits for a lock that is not released. The owner of a lock may compute, or
+// wait for the next request of a server.
+func (s *Scan) waitForOwner(m *threadstate.Member) wait {
+	i := slices.IndexFunc(m.Look.Threads, func(t threadstate.Thread) bool {
+		return t.Tid == m.Thread.Wait.OwnerTid
+	})
+	if i < 0 || m.Thread.Wait.OwnerTid == 0 {
+		return waitNone
+	}
+	switch owner := &m.Look.Threads[i]; {
+	case isRunning(owner), s.sinceNs(owner) < s.longNs:
+		return waitNone
+	case waitsForInput(owner):
+		return waitMaybe
+	}
+	return waitStuck
+}
+
+// isRunning reports whether a thread runs, or could run.
+func isRunning(t *threadstate.Thread) bool {
+	return t.State == format.StateRunning || t.State == format.StateRunnable
+}
+
+// waitsForInput reports whether a thread waits for data from outside of the process, as a server without requests does.
+func waitsForInput(t *threadstate.Thread) bool {
+	reasons := []string{format.ReasonPoll, format.ReasonPipe, format.ReasonNetwork}
+	return slices.Contains(reasons, t.Wait.Reason) && t.Wait.CUDACall == ""
+}
+
+// isLauncher reports whether a process only waits for its children, such as torchrun: it makes no CUDA call, and waits
+// for the end of a process or started processes with other ranks.
+func (s *Scan) isLauncher(pid int32, look *threadstate.Look) bool {
+	usesCUDA := func(t threadstate.Thread) bool { return t.Wait.CUDACall != "" }
+	if s.Processes[pid] != nil || slices.ContainsFunc(look.Threads, usesCUDA) {
+		return false
+	}
+	rank, isRank := s.T.Facts.RankOfProcess(pid)
+	waitsForChild := func(t threadstate.Thread) bool { return t.Tid == pid && t.Wait.Reason == format.ReasonChild }
+	if !isRank && slices.ContainsFunc(look.Threads, waitsForChild) {
+		return true
+	}
+	for child := range s.T.Facts.Processes {
+		of, isRankToo := s.T.Facts.RankOfProcess(child)
+		if s.T.Facts.Processes[child].ParentPid == pid && isRankToo && (!isRank || of != rank) {
+			return true
+		}
+	}
+	return false
+}
+
+// IsProven reports whether processes with verdicts of one state are worth a hit: they hang, or a rank for which others
+// wait is not known to wait for input.
+func IsProven(list []SilentVerdict) bool {
+	return slices.ContainsFunc(list, func(v SilentVerdict) bool {
+		return v.State == StateHanging || v.IsAwaited && !waitsForInput(v.Thread) &&
+			v.Thread.Wait.Reason != format.ReasonCondition
+	})
+}
+
+// OfState returns the verdicts with a state.
+func OfState(list []SilentVerdict, state HangState) []SilentVerdict {
+	return slices.DeleteFunc(slices.Clone(list), func(v SilentVerdict) bool { return v.State != state })
+}

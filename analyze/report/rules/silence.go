@@ -1,0 +1,39 @@
+package rules
+
+import "github.com/gpurec/gpurec/analyze/report/hang"
+
+// silentHits returns the hits of rule hang about processes that hung before the recording: they make no call in it.
+func (s *Survey) silentHits() (hits []Hit) {
+	for severity, state := range []hang.HangState{
+		SeverityProblem: hang.StateHanging,
+		SeverityNotice:  hang.StateWaiting,
+	} {
+		list := hang.OfState(s.silent, state)
+		if !hang.IsProven(list) {
+			continue
+		}
+		h := Hit{Severity: severity}
+		h.Summary, h.Confidence, h.Reasons = s.hang.DescribeSilence(list)
+		for i := range list {
+			h.Evidence = append(h.Evidence, s.silentEvidence(&list[i]))
+		}
+		hits = append(hits, h)
+	}
+	return hits
+}
+
+// silentEvidence returns the evidence about one process.
+func (s *Survey) silentEvidence(v *hang.SilentVerdict) Evidence {
+	where := "process " + s.t.PidLabel(v.Look.Pid)
+	if site := s.hang.SiteOfSilent(v); site != "" {
+		where = site + " in " + where
+	}
+	detail := v.Look.Describe(v.Thread, v.SinceNs)
+	if v.IsAwaited {
+		detail = "other ranks wait for it: " + detail
+	}
+	return Evidence{
+		Where: where, Stack: v.Thread.Stack, Count: int64(1), Ns: v.SinceNs, FirstNs: s.hang.EndNs - v.SinceNs,
+		lastNs: s.hang.EndNs, Detail: detail,
+	}
+}

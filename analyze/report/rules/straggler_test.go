@@ -1,0 +1,132 @@
+package rules_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/analyzetest/rankjob"
+	"github.com/gpurec/gpurec/analyze/report/rules"
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
+)
+
+// TestStragglersWithoutCollectives has jobs whose library of collectives was not recorded.
+func TestStragglersWithoutCollectives(t *testing.T) {
+	testclass.Unit(t)
+	late := rankjob.Fault{Kind: rankjob.SlowHost, Rank: 1, FromStep: 40, Ns: 20 * analyzetest.Ms}
+	for _, c := range []struct {
+		name   string
+		ranks  int
+		faults []rankjob.Fault
+		change func(tp *analyzetest.TestRecording)
+		what   string // parts of the hit, separated by "|"
+	}{
+		{"late host of two", 2, []rankjob.Fault{late}, nil, "rank 1 is late by |; rank 0 waits for it"},
+		{"late host of four", 4, []rankjob.Fault{late}, nil, "rank 1 is late by |; the others wait for it"},
+		{"equal ranks", 4, nil, nil, ""},
+		{"other kernels", 2, []rankjob.Fault{late}, func(tp *analyzetest.TestRecording) {
+			renameKernels(tp, rankPid(tp, 1))
+		}, ""},
+		{"no ranks", 2, []rankjob.Fault{late}, func(tp *analyzetest.TestRecording) {
+			for _, row := range tp.Rows {
+				if row.Kind == format.KindProcess {
+					row.Message = ""
+				}
+			}
+		}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			spec := rankjob.Spec{Seed: 5, Ranks: c.ranks, Steps: 120, NoGPUTimes: true, Faults: c.faults}
+			tp := spec.Recording(t)
+			tp.RemoveRows(func(r *format.Row) bool {
+				return r.Kind == format.KindCollective || r.Kind == format.KindCommunicator
+			})
+			for _, row := range tp.Rows {
+				row.ParentStartNs = 0
+			}
+			if c.change != nil {
+				c.change(tp)
+			}
+			r := checked(t, tp, rules.Options{Rules: []string{"straggler"}})
+			whats := analyzetest.ColumnTexts(t, r, "hits", "what")
+			if (c.what == "") != (len(whats) == 0) {
+				t.Fatalf("got %q, want %q", whats, c.what)
+			}
+			for _, part := range strings.Split(c.what, "|") {
+				if c.what != "" && !strings.Contains(whats[0], part) {
+					t.Errorf("%s: no %q", whats[0], part)
+				}
+			}
+			if details := analyzetest.ColumnTexts(t, r, "evidence", "detail"); len(whats) > 0 &&
+				!strings.Contains(details[0], "train.py") {
+				t.Errorf("the reason has no line: %v", details)
+			}
+		})
+	}
+}
+
+// rankPid returns the process of a rank of a job without other processes.
+func rankPid(tp *analyzetest.TestRecording, rank int) int32 {
+	for _, row := range tp.Rows {
+		if row.Kind == format.KindProcess {
+			if rank == 0 {
+				return row.Pid
+			}
+			rank--
+		}
+	}
+	return 0
+}
+
+// renameKernels gives the kernels of a process other names.
+func renameKernels(tp *analyzetest.TestRecording, pid int32) {
+	for _, row := range tp.Rows {
+		if row.Kind == format.KindLaunch && row.Pid == pid {
+			row.Kernel = "stage_" + row.Kernel
+		}
+	}
+}
+
+// TestHiddenHostWorkIsNotLate has two ranks with equal steps of 20 ms. Rank 1 computes 10 ms more on its host: while its
+// GPU works, or after it.
+func TestHiddenHostWorkIsNotLate(t *testing.T) {
+	testclass.Unit(t)
+	for hidden, want := range map[bool]int{true: 0, false: 1} {
+		tp := analyzetest.NewTestRecording(t)
+		tp.AddStack(1, "train_step", "main")
+		for rank := range 2 {
+			pid := int32(42 + rank)
+			tp.AddRow(
+				format.Row{Kind: format.KindProcess, Name: "train", Pid: pid, StartNs: analyzetest.Epoch, Device: -1},
+			)
+			tp.AddIdentity(pid, analyzetest.RankIdentity(rank, 2, "job"), nil)
+			syncAt, syncNs := 100*analyzetest.Us, 15*analyzetest.Ms
+			switch {
+			case rank == 1 && hidden:
+				syncAt, syncNs = 10*analyzetest.Ms, 5*analyzetest.Ms
+			case rank == 1:
+				syncNs = 5 * analyzetest.Ms
+			}
+			for step := range int64(200) {
+				at := analyzetest.Second + 20*analyzetest.Ms*step
+				for i, kernel := range []string{"embed", "gemm", "loss"} {
+					row := tp.AddCall(
+						format.KindLaunch,
+						"cuLaunchKernel",
+						at+int64(i)*10*analyzetest.Us,
+						analyzetest.Us,
+					)
+					row.Pid, row.Tid, row.Kernel, row.Stream = pid, pid, kernel, 7
+				}
+				row := tp.AddSync("cuStreamSynchronize", at+syncAt, syncNs, 7, 0)
+				analyzetest.SetStackAndSite(row, 1, "train_step (train.cc:10)")
+				row.Pid, row.Tid = pid, pid
+			}
+		}
+		r := checked(t, tp, rules.Options{Rules: []string{"straggler"}})
+		if whats := analyzetest.ColumnTexts(t, r, "hits", "what"); len(whats) != want {
+			t.Errorf("hidden %v: got %q", hidden, whats)
+		}
+	}
+}
