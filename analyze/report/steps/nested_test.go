@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -292,9 +293,9 @@ func TestStepsLongerThanWindowsOfLaunches(t *testing.T) {
 				if got := analyzetest.ColumnTexts(t, r, "steps", "works")[0]; got != "<nil>" {
 					t.Errorf("%s launches a step, but no step has all launches", got)
 				}
-				p50, _, _ := r.FindNumber("p50_ns")
-				if p50 != 0 && (p50 < float64(stepNs)*0.95 || p50 > float64(stepNs)*1.05) {
-					t.Errorf("median %v ns, want %d", p50, stepNs)
+				p50, err := strconv.ParseInt(analyzetest.ColumnTexts(t, r, "steps", "p50_ns")[0], 10, 64)
+				if err != nil || p50 < stepNs*95/100 || p50 > stepNs*105/100 {
+					t.Errorf("median %v ns, want %d: error %v", p50, stepNs, err)
 				}
 			})
 		}

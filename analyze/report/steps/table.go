@@ -42,8 +42,8 @@ var processColumns = []report.Column{
 		Key:   "works",
 		Title: "LAUNCHES",
 		Unit:  report.UnitRatio,
-		About: "launches, copies and memsets of a step, on average. This number, phases and GPU times come from steps " +
-			"whose launches are all recorded",
+		About: "launches, copies and memsets of a step, on average. It, phases and GPU times need steps whose " +
+			"launches are all recorded",
 	},
 	{
 		Key: "covered_pct", Title: "COVERED", Unit: report.UnitPercent,
