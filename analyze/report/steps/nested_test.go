@@ -31,8 +31,8 @@ var shapes = []shape{
 	{12, 100, 7, "train.py", "main", "torch/optim/adam.py", "Adam.step", 10, 400, "elementwise_"},
 	{6, 3000, 3, "run.py", "fit", "torch/optim/rmsprop.py", "RMSprop.step", 77, 12, "foreach_"},
 	{9, 350, 8, "job.py", "Job.loop", "torch/optim/adamw.py", "AdamW.step", 3, 90, "adamw_"},
-	{20, 640, 5, "pretrain.py", "Trainer.fit", "torch/optim/nadam.py", "NAdam.step", 1210, 38, "vec_"},
-	{8, 2000, 4, "loop.py", "<module>", "torch/optim/rprop.py", "Rprop.step", 21, 5, "map_"},
+	{12, 640, 5, "pretrain.py", "Trainer.fit", "torch/optim/nadam.py", "NAdam.step", 1210, 38, "vec_"},
+	{5, 2000, 4, "loop.py", "<module>", "torch/optim/rprop.py", "Rprop.step", 21, 5, "map_"},
 }
 
 // updateWeights runs a loop over weights in the innermost function.
