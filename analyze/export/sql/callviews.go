@@ -156,6 +156,6 @@ var stepColumns = []report.Column{
 	column("start_ns", report.UnitTime, "Return of the last call of the step before, Unix ns."),
 	column("end_ns", report.UnitTime, "Return of the last call of the step, Unix ns."),
 	column("dur_ns", report.UnitNs, "Duration of the step."),
-	column("works", report.UnitCount, "Launches, copies and fills of the step."),
+	column("works", report.UnitCount, "Recorded launches, copies and fills of the step."),
 	column("is_cut", report.UnitText, "A part of the step is missing, so its duration has no meaning."),
 }

@@ -14,6 +14,7 @@ const (
 	byGrids                         // the kernel and its grid
 	byWaits                         // the kernel and its grid, and the function of waits
 	byMarker                        // whether kernel or call site contain a text
+	byTouches                       // whether it is a wait or a copy at one place
 )
 
 // alphabet gives symbols to elements. The zero symbol number is valid.
@@ -28,11 +29,15 @@ type alphabet struct {
 	sites   map[int32]int32
 	// isMarker is for byMarker.
 	isMarker func(*element) bool
+	// touch, with mainTid, is for byTouches.
+	touch touchKey
 }
 
 // symbolOf returns the symbol of an element, or noSymbol.
 func (a *alphabet) symbolOf(e *element) int32 {
 	switch {
+	case a.kind == byTouches && e.tid == a.mainTid && a.touch.matches(e):
+		return 1
 	case a.kind == byWaits && e.isWait():
 		return a.numbers.numberOf(-2 - e.name)
 	case e.isWait():
@@ -45,6 +50,8 @@ func (a *alphabet) symbolOf(e *element) int32 {
 		if a.isMarker(e) {
 			return 1
 		}
+		return 0
+	case a.kind == byTouches:
 		return 0
 	}
 	return a.numbers.numberOf(e.grid)

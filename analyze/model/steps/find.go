@@ -25,6 +25,8 @@ type Process struct {
 	Steps []Step // in order of time; none if nothing repeats
 	// Work counts launches, copies and fills in the window, Inside those in complete steps.
 	Work, Inside int64
+	// Loop, if not nil, is why there are no steps: only a loop inside of them repeats.
+	Loop *Loop
 	// IsMore reports that there were more steps than Steps can have.
 	IsMore bool
 
@@ -43,10 +45,15 @@ type Step struct {
 	// IsCut reports that a part of the step is missing: at the ends of the recording, or where launches
 	// were lost or not recorded.
 	IsCut bool
+	// IsPartial reports that launches inside of the step were not recorded. Its begin and its end are known.
+	IsPartial bool
 }
 
 // DurNs returns the duration of the step in ns.
 func (s *Step) DurNs() int64 { return s.EndNs - s.BeginNs }
+
+// HasAllCalls reports whether all calls of the step are recorded.
+func (s *Step) HasAllCalls() bool { return !s.IsCut && !s.IsPartial }
 
 // maxSteps bounds the steps of a process.
 const maxSteps = 1 << 20
@@ -57,7 +64,8 @@ type Result struct {
 	stacks    *stackTable
 	labels    []bool // kernels that update weights, by label
 	reader    *Reader
-	gaps      []query.Window
+	gaps      []query.Window // times in which launches may be missing
+	losses    []query.Window // times in which any calls may be missing
 	marker    string
 	markers   map[markerKey]bool
 }
@@ -68,9 +76,11 @@ type markerKey struct{ stack, label int32 }
 // with the steps, up to a limit, and not with the calls. It returns errors of reading the recording.
 func Find(r *Reader, opt Options) (*Result, error) {
 	f := &Result{
-		stacks: &stackTable{t: r.T, infos: make(map[int32]*stackInfo)}, reader: r, gaps: gapsOf(r),
+		stacks: &stackTable{t: r.T, infos: make(map[int32]*stackInfo)}, reader: r, losses: lossesOf(r),
 		marker: opt.Marker, markers: make(map[markerKey]bool),
 	}
+	f.gaps = slices.Concat(r.T.Facts.Sampling.NoLaunches, f.losses)
+	sortWindows(f.gaps)
 	found, err := f.collect()
 	if err != nil {
 		return nil, err
@@ -82,22 +92,31 @@ func Find(r *Reader, opt Options) (*Result, error) {
 		f.Processes = append(f.Processes, p)
 		byPid[pid] = p
 	}
-	gaps := gapReader{gaps: f.gaps}
-	err = r.EachCall(func(c *Call) { byPid[c.Pid].addCall(c, &gaps) })
+	gaps, losses := gapReader{gaps: f.gaps}, gapReader{gaps: f.losses}
+	err = r.EachCall(func(c *Call) {
+		p, begun := byPid[c.Pid], gaps.begunBy(c.StartNs)
+		if p.rule.ends {
+			begun = losses.begunBy(c.StartNs)
+		}
+		p.addCall(c, begun)
+	})
 	for _, p := range f.Processes {
-		p.tracker.finish(p)
+		p.tracker.finish(p, f.gaps)
 	}
 	return f, err
 }
 
-// gapsOf returns the times in which launches may be missing, in order.
-func gapsOf(r *Reader) (list []query.Window) {
-	list = slices.Clone(r.T.Facts.Sampling.NoLaunches)
+// lossesOf returns the times in which calls were lost, in order.
+func lossesOf(r *Reader) (list []query.Window) {
 	for _, l := range r.T.Facts.Lost {
 		list = append(list, query.Window{FromNs: l.StartNs, ToNs: units.EndOfRange(l.StartNs, l.DurNs)})
 	}
-	slices.SortFunc(list, func(a, b query.Window) int { return cmp.Compare(a.FromNs, b.FromNs) })
+	sortWindows(list)
 	return list
+}
+
+func sortWindows(list []query.Window) {
+	slices.SortFunc(list, func(a, b query.Window) int { return cmp.Compare(a.FromNs, b.FromNs) })
 }
 
 // gapReader counts the gaps that have begun.
@@ -118,7 +137,7 @@ func (g *gapReader) begunBy(ns int64) int {
 func (f *Result) collect() (map[int32]*process, error) {
 	found := make(map[int32]*process)
 	last := make(map[int32]*collected)
-	gaps := gapReader{gaps: f.gaps}
+	gaps, losses := gapReader{gaps: f.gaps}, gapReader{gaps: f.losses}
 	elements := 0
 	err := f.reader.EachCall(func(c *Call) {
 		p := found[c.Pid]
@@ -137,6 +156,9 @@ func (f *Result) collect() (map[int32]*process, error) {
 		e := elementOf(c)
 		e.gapNs, e.isBroken = saturate(c.StartNs-cmp.Or(l.endNs, c.StartNs)), gaps.begunBy(c.StartNs) != l.gaps
 		l.endNs, l.gaps = max(l.endNs, c.EndNs), gaps.next
+		if e.touchesHost && len(p.touches) < maxTouches {
+			p.touches = append(p.touches, touch{c.StartNs, int32(len(p.elements)), int32(losses.begunBy(c.StartNs))})
+		}
 		p.elements = append(p.elements, e)
 		if !c.IsWork() {
 			return
@@ -180,6 +202,7 @@ func (f *Result) optimizes(label int32) bool {
 func (f *Result) chooseSteps(p *Process, from *process) {
 	p.backward = from.backward
 	main, python := from.mainThread()
+	from.mainTid = main
 	p.threads = map[int32]bool{main: true}
 	all := int64(0)
 	for _, n := range from.launches {
@@ -195,7 +218,12 @@ func (f *Result) chooseSteps(p *Process, from *process) {
 		p.rule = rule{symbol: 1}
 		return
 	}
-	if c := from.search(); c != nil {
+	c, reason := from.search()
+	switch {
+	case c == nil:
+	case reason != 0:
+		p.Loop = f.loopOf(from, c, reason)
+	default:
 		p.alphabet, p.rule = c.alphabet, c.rule
 	}
 }

@@ -12,6 +12,10 @@ type rule struct {
 	after  bool
 	// each makes every launch a step.
 	each bool
+	// ends makes every call of the symbol the end of a step that has lasted minNs. Such calls are recorded also
+	// where launches are not.
+	ends  bool
+	minNs int64
 }
 
 // begins reports whether a step begins at a symbol that follows another.
@@ -19,6 +23,8 @@ func (r *rule) begins(last, symbol int32) bool {
 	switch {
 	case r.each:
 		return true
+	case r.ends:
+		return last == r.symbol
 	case last == symbol:
 		return false
 	case r.after:

@@ -19,6 +19,8 @@ type process struct {
 	stacks    *stackTable
 	labelsAre func(label int32) bool // reports whether a kernel updates weights
 	elements  []element
+	touches   []touch
+	mainTid   int32
 	launches  map[int32]int64 // by thread
 	python    map[int32]int64 // launches with Python frames, by thread
 	backward  map[int32]bool  // threads of PyTorch's backward pass
@@ -46,8 +48,21 @@ func (p *process) mainThread() (tid int32, python bool) {
 	return tid, len(p.python) > 0
 }
 
-// search returns the repetition of a process, or nil if there is none.
-func (p *process) search() *candidate {
+// search returns the repetition of a process, or nil if there is none. If it repeats only a loop inside of steps,
+// search returns the loop and the evidence.
+func (p *process) search() (*candidate, LoopReason) {
+	c := p.searchLaunches()
+	if c == nil || !c.unit.canBeLoop() || c.unit.mixes > mostSegments && p.stacksOptimize {
+		return c, 0
+	}
+	if outer := p.searchTouches(c); outer != nil {
+		return outer, 0
+	}
+	return c, p.explain(c)
+}
+
+// searchLaunches returns a repetition of launches, or nil if there is none.
+func (p *process) searchLaunches() *candidate {
 	if c := p.searchCallSites(); c != nil {
 		return c
 	}
@@ -73,6 +88,7 @@ func (p *process) try(a *alphabet) *candidate {
 	const minCoverage, minExplained = 0.6, 0.4
 	q := newSequence(runsOf(p.elements, a.symbolOf, p.optimizes), 0, a.kind == byCallSites)
 	q.setSymbols(len(a.numbers))
+	q.stacksOptimize = p.stacksOptimize
 	u := q.find()
 	if u == nil || u.coverage < minCoverage {
 		return nil
@@ -177,7 +193,7 @@ func (p *process) eachGraph() *candidate {
 			a := &alphabet{kind: byGrids, stacks: p.stacks, numbers: make(symbolNumbers)}
 			return &candidate{
 				alphabet: a,
-				unit:     &unit{segments: int(n), coverage: 1, launches: n},
+				unit:     &unit{segments: int(n), coverage: 1, launches: n, graphs: 1},
 				rule:     rule{each: true},
 			}
 		}

@@ -26,6 +26,7 @@ type run struct {
 	isBroken          bool  // calls before it may be missing
 	waits             bool  // waits for the GPU before the run
 	optimizes, others bool  // has launches that update weights, and that do not
+	graphs            bool  // has launches of graphs
 }
 
 // noSymbol is the symbol of elements that the sequence leaves out.
@@ -52,7 +53,7 @@ func runsOf(list []element, symbolOf func(*element) int32, optimizes func(*eleme
 		}
 		r := &runs[n-1]
 		r.launches++
-		r.touchesHost = r.touchesHost || touched
+		r.touchesHost, r.graphs = r.touchesHost || touched, r.graphs || e.isGraph
 		if optimizes(e) {
 			r.optimizes = true
 		} else {

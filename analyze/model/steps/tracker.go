@@ -1,8 +1,9 @@
 package steps
 
 import (
-	"cmp"
 	"slices"
+
+	"github.com/gpurec/gpurec/analyze/query"
 )
 
 // tracker divides the calls of a process into steps.
@@ -20,8 +21,8 @@ type tracker struct {
 	first []int
 }
 
-// addCall adds a call of the process.
-func (p *Process) addCall(c *Call, gaps *gapReader) {
+// addCall adds a call of the process. gaps is the number of times without calls that have begun before it.
+func (p *Process) addCall(c *Call, gaps int) {
 	t := &p.tracker
 	if c.IsWork() {
 		p.Work++
@@ -32,11 +33,11 @@ func (p *Process) addCall(c *Call, gaps *gapReader) {
 		}
 		return
 	}
-	if begun := gaps.begunBy(c.StartNs); begun != t.gaps {
+	if gaps != t.gaps {
 		if t.isOpen {
 			t.open.IsCut = true
 		}
-		t.gaps, t.known = begun, false
+		t.gaps, t.known = gaps, false
 	}
 	if c.IsWork() || c.Kind == KindWait {
 		t.element = elementOf(c)
@@ -57,15 +58,18 @@ func (t *tracker) addSymbol(p *Process, symbol int32, c *Call) {
 		t.isFirst = true
 		t.open, t.isOpen = Step{
 			BeginNs: c.StartNs,
-			IsCut:   !p.rule.after && !p.rule.each && symbol != p.rule.symbol,
+			IsCut:   !p.rule.after && !p.rule.each && !p.rule.ends && symbol != p.rule.symbol,
 		}, true
-	case t.known && p.rule.begins(t.last, symbol):
-		t.close(p, min(c.StartNs, max(t.endNs, t.open.BeginNs)))
+	case t.known && p.rule.begins(t.last, symbol) && t.boundaryNs(c) >= t.open.BeginNs+p.rule.minNs:
+		t.close(p, t.boundaryNs(c))
 		t.open, t.isOpen, t.isWhole = Step{BeginNs: t.open.EndNs}, true, false
 	}
 	t.last, t.known = symbol, true
 	t.isWhole = t.isWhole || symbol == p.rule.symbol
 }
+
+// boundaryNs returns the end of the open step if a call begins the next.
+func (t *tracker) boundaryNs(c *Call) int64 { return min(c.StartNs, max(t.endNs, t.open.BeginNs)) }
 
 // close ends the open step.
 func (t *tracker) close(p *Process, endNs int64) {
@@ -82,36 +86,65 @@ func (t *tracker) close(p *Process, endNs int64) {
 }
 
 // finish ends the last step. The first and the last step are complete if they have as many launches as
-// others.
-func (t *tracker) finish(p *Process) {
+// others. gaps are the times in which launches may be missing, in order.
+func (t *tracker) finish(p *Process, gaps []query.Window) {
 	if t.isOpen {
 		t.isFirst = true
 		t.open.IsCut = t.open.IsCut || !t.isWhole && !p.rule.each
 		t.close(p, max(t.endNs, t.open.BeginNs))
 	}
+	if p.rule.ends {
+		markPartial(p.Steps, gaps)
+	}
 	t.isOpen = false
+	complete := 0
 	var works []int32
 	for i := range p.Steps {
-		if !p.Steps[i].IsCut && !slices.Contains(t.first, i) {
-			works = append(works, p.Steps[i].Work)
+		if s := &p.Steps[i]; !s.IsCut && !slices.Contains(t.first, i) {
+			complete++
+			if !s.IsPartial {
+				works = append(works, s.Work)
+			}
 		}
 	}
-	if len(works) < 2 {
+	if complete < 2 {
 		p.Steps = nil
 		return
 	}
-	slices.SortFunc(works, cmp.Compare)
-	median, fewest, most := works[len(works)/2], works[0], works[len(works)-1]
-	for _, i := range t.first {
-		s := &p.Steps[i]
-		if s.Work < min(fewest, median-median/20) || s.Work > max(most, median+median/4) {
-			s.IsCut = true
-		}
-	}
+	t.cutFirst(p, works)
 	for i := range p.Steps {
 		if !p.Steps[i].IsCut {
 			p.Inside += int64(p.Steps[i].Work)
 		}
+	}
+}
+
+// cutFirst marks steps without a known boundary before them as cut if their launches differ from those of
+// the other steps, or cannot be compared.
+func (t *tracker) cutFirst(p *Process, works []int32) {
+	slices.Sort(works)
+	for _, i := range t.first {
+		s := &p.Steps[i]
+		if len(works) < 2 || s.IsPartial {
+			s.IsCut = true
+			continue
+		}
+		median, fewest, most := works[len(works)/2], works[0], works[len(works)-1]
+		if s.Work < min(fewest, median-median/20) || s.Work > max(most, median+median/4) {
+			s.IsCut = true
+		}
+	}
+}
+
+// markPartial marks the steps with times in which launches were not recorded. gaps is in order of time.
+func markPartial(list []Step, gaps []query.Window) {
+	next := 0
+	for i := range list {
+		s := &list[i]
+		for next < len(gaps) && gaps[next].ToNs <= s.BeginNs {
+			next++
+		}
+		s.IsPartial = next < len(gaps) && gaps[next].FromNs < s.EndNs
 	}
 }
 

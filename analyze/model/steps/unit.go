@@ -22,6 +22,7 @@ type unit struct {
 	// touchesHost and mixes are the shares of segments with a wait or a copy from or to the host, and with
 	// launches that update weights and with others. optimizes has those with launches that update weights.
 	touchesHost, mixes, optimizes float64
+	graphs                        float64 // share of segments with launches of graphs
 }
 
 // sequence is a list of runs in which find looks for a unit.
@@ -31,6 +32,8 @@ type sequence struct {
 	// byCalls reports that the symbols are call sites, so that runs are counted and not launches, and
 	// loops inside of a step are joined.
 	byCalls bool
+	// stacksOptimize reports that functions, and not names of kernels, show which launches update weights.
+	stacksOptimize bool
 
 	histograms [][maxCount]int32 // segments by symbol and its number in them
 	counts     []int32
@@ -123,7 +126,8 @@ func (q *sequence) evaluate(anchor int32) *unit {
 	u := &unit{anchor: anchor, modal: make([]int32, q.symbols)}
 	clear(q.histograms)
 	clear(q.totals)
-	from, touches, mixes, optimizes := -1, 0, 0, 0
+	from := -1
+	var counts segmentFacts
 	for i := range q.runs {
 		if q.runs[i].isBroken {
 			from = -1
@@ -133,16 +137,7 @@ func (q *sequence) evaluate(anchor int32) *unit {
 		}
 		if from >= 0 {
 			u.segments++
-			touched, optimized, others := q.addSegment(q.runs[from:i])
-			if touched {
-				touches++
-			}
-			if optimized {
-				optimizes++
-			}
-			if optimized && others {
-				mixes++
-			}
+			counts.add(q.addSegment(q.runs[from:i]))
 		}
 		from = i
 	}
@@ -150,17 +145,37 @@ func (q *sequence) evaluate(anchor int32) *unit {
 		return u
 	}
 	n := float64(u.segments)
-	u.touchesHost, u.mixes, u.optimizes = float64(touches)/n, float64(mixes)/n, float64(optimizes)/n
+	u.touchesHost, u.mixes = float64(counts.touch)/n, float64(counts.mix)/n
+	u.optimizes, u.graphs = float64(counts.optimize)/n, float64(counts.graph)/n
 	q.rate(u)
 	return u
 }
 
-// addSegment counts the symbols of a segment.
-func (q *sequence) addSegment(runs []run) (touched, optimizes, others bool) {
+// segmentFacts counts segments by what their launches do.
+type segmentFacts struct{ touch, optimize, mix, graph int }
+
+// add counts a segment.
+func (f *segmentFacts) add(of run) {
+	if of.touchesHost {
+		f.touch++
+	}
+	if of.optimizes {
+		f.optimize++
+	}
+	if of.optimizes && of.others {
+		f.mix++
+	}
+	if of.graphs {
+		f.graph++
+	}
+}
+
+// addSegment counts the symbols of a segment. It returns what its launches do.
+func (q *sequence) addSegment(runs []run) (of run) {
 	for i := range runs {
 		r := &runs[i]
-		touched = touched || r.touchesHost
-		optimizes, others = optimizes || r.optimizes, others || r.others
+		of.touchesHost, of.graphs = of.touchesHost || r.touchesHost, of.graphs || r.graphs
+		of.optimizes, of.others = of.optimizes || r.optimizes, of.others || r.others
 		if q.counts[r.symbol] == 0 {
 			q.found = append(q.found, r.symbol)
 		}
@@ -176,7 +191,7 @@ func (q *sequence) addSegment(runs []run) (touched, optimizes, others bool) {
 		q.counts[s] = 0
 	}
 	q.found = q.found[:0]
-	return touched, optimizes, others
+	return of
 }
 
 // countClass returns the number itself up to 40, and a class of about 12 % above.
@@ -225,7 +240,11 @@ func (q *sequence) isPartOf(inner, outer *unit) bool {
 	const most, some, better = 0.8, 0.6, 0.02
 	ratio := float64(inner.segments) / float64(outer.segments)
 	switch {
-	case outer.coverage < max(0.7, inner.coverage-better) || inner.mixes > most:
+	case outer.coverage < max(0.7, inner.coverage-better):
+		return false
+	case q.isLoopOf(inner, outer):
+		return true
+	case inner.mixes > most:
 		return false
 	case ratio < 1.8: // the inner unit also occurs outside of steps, such as in an evaluation
 		return outer.regularity > inner.regularity+better

@@ -75,7 +75,7 @@ func (s *processScan) dropImpossibleTimes(a *activity.Activity) {
 			channels++
 		}
 	}
-	if ns, _ := s.gpu.total.sum(a, s.Pid); ns <= float64(channels)*float64(s.sumNs) {
+	if ns, _ := s.gpu.total.sum(a, s.Pid); ns <= float64(channels)*float64(s.full.ns) {
 		return
 	}
 	s.gpu.total = gpuTime{}
@@ -91,7 +91,7 @@ func (sc *scan) addWork(f *query.Filter, a *activity.Activity, w *activity.Work)
 		return
 	}
 	i := sort.Search(len(s.Steps), func(i int) bool { return s.Steps[i].EndNs > w.Call.StartNs })
-	if i == len(s.Steps) || s.Steps[i].IsCut || w.Call.StartNs < s.Steps[i].BeginNs ||
+	if i == len(s.Steps) || !s.Steps[i].HasAllCalls() || w.Call.StartNs < s.Steps[i].BeginNs ||
 		w.Call.Op == activity.OpRecordEvent {
 		return
 	}

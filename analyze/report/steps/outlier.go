@@ -54,6 +54,9 @@ func (sc *scan) explainOutliers() {
 
 // explain returns what explains most of the extra time of an outlier.
 func (sc *scan) explain(s *processScan, o *outlier) finding {
+	if s.Steps[o.step].IsPartial {
+		return finding{detail: "launches of the step were not recorded"}
+	}
 	excessNs := s.Steps[o.step].DurNs() - s.medianNs()
 	if f, ok := sc.explainByKernel(s, o, excessNs); ok {
 		return f

@@ -28,6 +28,7 @@ type processScan struct {
 	complete         int64 // steps that are not cut
 	sorted           []int64
 	sumNs            int64
+	full             fullSteps
 	limitNs          int64 // longest duration of a step that is no outlier, ns
 	outliers         []*outlier
 	outlierOf        map[int]*outlier
@@ -46,6 +47,9 @@ type processScan struct {
 	current account
 	typical typicalStep
 }
+
+// fullSteps sums up the complete steps with all calls.
+type fullSteps struct{ count, works, ns int64 }
 
 // phaseTotals sums up a phase of all complete steps.
 type phaseTotals struct {
@@ -92,6 +96,15 @@ func (s *processScan) quantileNs(q float64) int64 {
 	return s.sorted[min(len(s.sorted)-1, int(q*float64(len(s.sorted))))]
 }
 
+// add adds a complete step.
+func (f *fullSteps) add(st *model.Step) {
+	if st.HasAllCalls() {
+		f.count++
+		f.works += int64(st.Work)
+		f.ns += st.DurNs()
+	}
+}
+
 // findOutliers selects the steps that take much longer than the median.
 func (s *processScan) findOutliers() {
 	const minSteps = 5
@@ -99,6 +112,7 @@ func (s *processScan) findOutliers() {
 		if st := &s.Steps[i]; !st.IsCut {
 			s.sorted = append(s.sorted, st.DurNs())
 			s.sumNs += st.DurNs()
+			s.full.add(st)
 		}
 	}
 	s.complete = int64(len(s.sorted))
@@ -138,16 +152,19 @@ const maxQueuedSteps = 3
 func (s *processScan) addSuspects() {
 	var works []int32
 	for i := range s.Steps {
-		if st := &s.Steps[i]; !st.IsCut {
+		if st := &s.Steps[i]; st.HasAllCalls() {
 			works = append(works, st.Work)
 		}
+	}
+	if len(works) == 0 {
+		return
 	}
 	slices.Sort(works)
 	typical := works[len(works)/2]
 	for _, o := range s.outliers {
 		for i := max(0, o.step-maxQueuedSteps); i < o.step; i++ {
 			st := &s.Steps[i]
-			if !st.IsCut && s.outlierOf[i] == nil && (st.Work-typical)*minExtraShare > typical {
+			if st.HasAllCalls() && s.outlierOf[i] == nil && (st.Work-typical)*minExtraShare > typical {
 				s.outlierOf[i] = &outlier{step: i}
 			}
 		}
@@ -216,7 +233,7 @@ func (sc *scan) addCall(c *model.Call) {
 	for a.step <= last && (c.StartNs > s.Steps[a.step].EndNs || c.StartNs == s.Steps[a.step].EndNs && a.step < last) {
 		s.closeStep()
 	}
-	if a.step == len(s.Steps) || s.Steps[a.step].IsCut || c.StartNs < s.Steps[a.step].BeginNs {
+	if a.step == len(s.Steps) || !s.Steps[a.step].HasAllCalls() || c.StartNs < s.Steps[a.step].BeginNs {
 		if s.Participates(c) {
 			a.leave(c, sc.found.PhaseOf(s.Process, c), sc.siteOf(c))
 		}
@@ -306,7 +323,7 @@ func (s *processScan) addBetween(from, to int32, ns int64) {
 // closeStep ends the open step and adds its account to the typical step or to its outlier.
 func (s *processScan) closeStep() {
 	a := &s.current
-	if a.step < len(s.Steps) && !s.Steps[a.step].IsCut {
+	if a.step < len(s.Steps) && s.Steps[a.step].HasAllCalls() {
 		if o := s.outlierOf[a.step]; o != nil {
 			o.places, o.labels, o.phases = a.copyPlaces(), a.copyLabels(), slices.Clone(a.byPhase)
 		} else if s.Steps[a.step].DurNs() <= s.limitNs {

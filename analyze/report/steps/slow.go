@@ -157,7 +157,7 @@ func (s *processScan) findSlowWorks(a *activity.Activity) {
 		}
 		slices.Sort(l.steps)
 		l.steps = slices.Compact(l.steps)
-		few := int64(len(l.steps))*stepShare <= s.complete && int64(len(l.list))*workShare <= k.works
+		few := int64(len(l.steps))*stepShare <= s.full.count && int64(len(l.list))*workShare <= k.works
 		if len(l.list) > 0 && few {
 			s.gpu.slow = append(s.gpu.slow, l)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	model "github.com/gpurec/gpurec/analyze/model/steps"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/units"
 )
@@ -40,7 +41,7 @@ func (sc *scan) resultSentence() string {
 	case len(sc.processes) == 0:
 		return "no launches in the window"
 	case best == nil:
-		return "no repeating sequence of launches found; name the begin of a step with --marker"
+		return sc.noSteps()
 	}
 	text := fmt.Sprintf("%s of %s (p95 %s, longest %s)", units.CountWithNoun(best.complete, "step"),
 		units.FormatDuration(best.medianNs()), units.FormatDuration(best.quantileNs(0.95)),
@@ -55,6 +56,28 @@ func (sc *scan) resultSentence() string {
 		text += fmt.Sprintf("; %s more", units.CountWithNoun(others, "process"))
 	}
 	return text
+}
+
+// noSteps says why no process has steps.
+func (sc *scan) noSteps() string {
+	var loop *model.Loop
+	for _, s := range sc.processes {
+		if l := s.Loop; l != nil && (loop == nil || l.Iterations > loop.Iterations) {
+			loop = l
+		}
+	}
+	const hint = "name the begin of a step with --marker"
+	if loop == nil {
+		return "no repeating sequence of launches found; " + hint
+	}
+	text := fmt.Sprintf("no steps: only a loop inside of a step repeats, %s of %.0f launches at %s; ",
+		units.CountWithNoun(int64(loop.Iterations), "iteration"), loop.Launches, loop.Site)
+	if loop.Reason == model.LoopUpdates {
+		text += "all of them update weights"
+	} else {
+		text += "other launches interrupt it too rarely to find their period"
+	}
+	return text + "; record longer, or " + hint
 }
 
 // beginSite returns the phase in which most steps begin.

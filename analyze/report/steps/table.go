@@ -42,7 +42,8 @@ var processColumns = []report.Column{
 		Key:   "works",
 		Title: "LAUNCHES",
 		Unit:  report.UnitRatio,
-		About: "launches, copies and memsets of a step, on average",
+		About: "launches, copies and memsets of a step, on average. It, phases and GPU times need steps whose " +
+			"launches are all recorded",
 	},
 	{
 		Key: "covered_pct", Title: "COVERED", Unit: report.UnitPercent,
@@ -124,7 +125,7 @@ func (sc *scan) processTable() report.Table {
 		if s.complete == 0 {
 			continue
 		}
-		table.Add(report.JoinValues(sc.gpuValues(s), report.Values{
+		table.Add(report.JoinValues(sc.gpuValues(s), s.fullValues(), report.Values{
 			"steps":        s.complete,
 			"cut_steps":    int64(len(s.Steps)) - s.complete,
 			"mean_ns":      s.sumNs / s.complete,
@@ -133,17 +134,27 @@ func (sc *scan) processTable() report.Table {
 			"max_ns":       s.quantileNs(1),
 			"outliers":     s.outlierCount(),
 			"slower_steps": s.slower,
-			"works":        float64(s.Inside) / float64(s.complete),
 			"covered_pct":  units.Percent(s.Inside, s.Work),
 			"time_pct":     min(100, units.Percent(s.sumNs, sc.reader.Window.DurNs())),
-			"outside_pct":  max(0, units.Percent(s.sumNs-s.insideNs, s.sumNs)),
-			"wait_pct":     units.Percent(s.waitNs, s.sumNs),
 			"pid":          int64(s.Pid),
-			"begin":        s.beginSite(),
+			"begin":        units.TextOrNil(s.beginSite()),
 		}))
 	}
 	table.Sort("steps", "-pid")
 	return table
+}
+
+// fullValues returns the cells that need steps with all calls, nil without such steps.
+func (s *processScan) fullValues() report.Values {
+	f := &s.full
+	if f.count == 0 {
+		return report.Values{"works": nil, "outside_pct": nil, "wait_pct": nil}
+	}
+	return report.Values{
+		"works":       float64(f.works) / float64(f.count),
+		"outside_pct": max(0, units.Percent(f.ns-s.insideNs, f.ns)),
+		"wait_pct":    units.Percent(s.waitNs, f.ns),
+	}
 }
 
 // gpuValues returns the cells of GPU times of a process, nil without GPU times.
@@ -157,7 +168,7 @@ func (sc *scan) gpuValues(s *processScan) report.Values {
 		return v
 	}
 	ns, errorNs := g.sum(sc.activity, s.Pid)
-	v["gpu_ns"], v["gpu_error_ns"] = ns/float64(s.complete), errorNs/float64(s.complete)
+	v["gpu_ns"], v["gpu_error_ns"] = ns/float64(s.full.count), errorNs/float64(s.full.count)
 	v["gpu_covered_pct"] = units.Percent(g.measured+g.estimated, g.works)
 	v["gpu_measured_pct"] = units.Percent(g.measured, g.works)
 	if s.gpu.spanNs > 0 {
@@ -318,7 +329,7 @@ func (sc *scan) phaseTable() report.Table {
 		}
 	}
 	for _, s := range sc.processes {
-		if s.complete == 0 {
+		if s.full.count == 0 {
 			continue
 		}
 		names := s.Phases()
@@ -328,7 +339,7 @@ func (sc *scan) phaseTable() report.Table {
 			}
 		}
 		for key, p := range s.between {
-			if p.hostNs*200 < s.sumNs {
+			if p.hostNs*200 < s.full.ns {
 				continue
 			}
 			name := "between other phases"
@@ -344,9 +355,9 @@ func (sc *scan) phaseTable() report.Table {
 
 // addPhase adds the row of a phase.
 func (sc *scan) addPhase(table *report.Table, s *processScan, p *phaseTotals, name, callee string) {
-	steps := float64(s.complete)
+	steps := float64(s.full.count)
 	values := report.Values{
-		"host_pct": min(100, units.Percent(p.hostNs, s.sumNs)), "host_ns": p.hostNs / s.complete,
+		"host_pct": min(100, units.Percent(p.hostNs, s.full.ns)), "host_ns": p.hostNs / s.full.count,
 		"works": float64(p.works) / steps, "pid": int64(s.Pid), "callee": units.TextOrNil(callee), "phase": name,
 		"gpu_pct": nil, "gpu_ns": nil, "gpu_error_ns": nil, "gpu_covered_pct": nil, "gpu_measured_pct": nil,
 	}
