@@ -80,7 +80,10 @@ func checkStraggler(s *Survey) (hits []Hit, err error) {
 		if !v.HasGPU {
 			h.lowerConfidence(report.ConfidenceMedium, "host times only")
 		}
-		h.sharePct = 100 * v.Share
+		if v.Because != "" {
+			h.Summary += "; " + v.Because
+		}
+		h.sharePct, h.pid = 100*v.Share, m.Pid
 		steps := int64(v.ToStep - v.FromStep)
 		h.Evidence = []Evidence{{
 			Where: rankName(m), Count: steps, Ns: units.RoundInt(v.LateNs * float64(steps)), FirstNs: v.FromNs,

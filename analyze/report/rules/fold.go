@@ -51,8 +51,8 @@ func (s *Survey) foldHits(hits []Hit) error {
 	if err := f.explainIdleGPUs(); err != nil {
 		return err
 	}
-	for _, p := range symptoms {
-		f.foldSymptom(p.symptom, p.causes)
+	for i := range symptoms {
+		f.foldSymptom(&symptoms[i])
 	}
 	f.foldEqualPlaces()
 	return nil
@@ -60,19 +60,24 @@ func (s *Survey) foldHits(hits []Hit) error {
 
 // symptoms lists rules that fire because of another rule's problem, in the order in which they are folded. The headline
 // stays that of the cause.
-var symptoms = []struct {
-	symptom *Rule
-	causes  []*Rule
-}{
-	{&HangRule, []*Rule{&rankMissingRule, &collectiveMismatchRule}},
-	{&oomFragmentationRule, []*Rule{&OutOfMemoryRule}},
-	{&allocRetryRule, []*Rule{&OutOfMemoryRule}},
-	{&memoryFullRule, []*Rule{&OutOfMemoryRule, &growingSiteRule}},
-	{&brokenContextRule, []*Rule{&xidRule, &useAfterFreeRule}},
-	{&UncheckedErrorRule, []*Rule{&brokenContextRule}},
-	{&tinyKernelRule, []*Rule{&launchBoundRule}},
-	{&lowSMActivityRule, []*Rule{&launchBoundRule, &tinyKernelRule}},
-	{&exposedCommunicationRule, []*Rule{&stragglerRule}},
+var symptoms = []symptom{
+	{rule: &HangRule, causes: []*Rule{&rankMissingRule, &collectiveMismatchRule}},
+	{rule: &oomFragmentationRule, causes: []*Rule{&OutOfMemoryRule}},
+	{rule: &allocRetryRule, causes: []*Rule{&OutOfMemoryRule}},
+	{rule: &memoryFullRule, causes: []*Rule{&OutOfMemoryRule, &growingSiteRule}},
+	{rule: &brokenContextRule, causes: []*Rule{&xidRule, &useAfterFreeRule}},
+	{rule: &UncheckedErrorRule, causes: []*Rule{&brokenContextRule}},
+	{rule: &tinyKernelRule, causes: []*Rule{&launchBoundRule}},
+	{rule: &lowSMActivityRule, causes: []*Rule{&launchBoundRule, &tinyKernelRule}},
+	{rule: &exposedCommunicationRule, causes: []*Rule{&stragglerRule}, isOfOthers: true},
+	{rule: &gpuIdleRule, causes: []*Rule{&stragglerRule}}, // what makes the rank late leaves its GPU idle
+}
+
+// symptom is a rule that fires because of the problem of another rule.
+type symptom struct {
+	rule       *Rule
+	causes     []*Rule // the first that has a finding counts
+	isOfOthers bool    // the cause is in another process
 }
 
 // folding folds the hits of a recording.
@@ -100,15 +105,19 @@ func (f *folding) findingOf(rule *Rule, pid int32) *Hit {
 	return nil
 }
 
-// foldSymptom folds the hits of a rule into the finding of the first cause that has one.
-func (f *folding) foldSymptom(symptom *Rule, causes []*Rule) {
+// foldSymptom folds the hits of a symptom into the finding of its cause.
+func (f *folding) foldSymptom(p *symptom) {
 	for i := range f.hits {
 		h := &f.hits[i]
-		if h.Rule != symptom || h.FoldedInto != nil {
+		if h.Rule != p.rule || h.FoldedInto != nil {
 			continue
 		}
-		for _, rule := range causes {
-			if cause := f.findingOf(rule, h.pid); cause != nil {
+		pid := h.pid
+		if p.isOfOthers {
+			pid = 0
+		}
+		for _, rule := range p.causes {
+			if cause := f.findingOf(rule, pid); cause != nil {
 				f.fold(h, cause)
 				break
 			}
