@@ -76,6 +76,7 @@ func AllRules() []*Rule {
 		&useAfterFreeRule,
 		&UncheckedErrorRule,
 		&growingSiteRule,
+		&cacheGrowthRule,
 		&objectLeakRule,
 		&exitLeakRule,
 		&memoryFullRule,
