@@ -138,6 +138,9 @@ func TestCachesThatDoNotGrow(t *testing.T) {
 		"one stream": func(p *analyzetest.CacheProgram) {
 			p.RunSteps(func(int64) { p.UseBriefly(64*mib, 64*mib) })
 		},
+		"requests of random sizes": func(p *analyzetest.CacheProgram) {
+			p.RunSteps(func(int64) { p.UseBriefly(p.R.Int64N(100*mib), p.R.Int64N(100*mib)) })
+		},
 		"little growth": func(p *analyzetest.CacheProgram) {
 			p.RunSteps(func(i int64) {
 				if i%40 == 0 {
@@ -163,19 +166,6 @@ func TestExpandableSegmentsHelp(t *testing.T) {
 	p.RequestLonger(1000)
 	if findings, text := scan(t, tp); len(findings) > 0 {
 		t.Errorf("%q: %+v", text, findings)
-	}
-}
-
-func TestRequestsOfRandomSizesVary(t *testing.T) {
-	testclass.Unit(t)
-	tp, p := newProgram(t, analyzetest.TorchConf{})
-	p.RunSteps(func(i int64) { // each pair of segments is used once: the next request of the pair is larger
-		low := 12*mib + i/5*mib/8
-		p.UseBriefly(low+i%2*60*mib, low+i%2*60*mib)
-	})
-	findings, text := scan(t, tp)
-	if len(findings) != 1 {
-		t.Fatalf("%q: %+v", text, findings)
 	}
 }
 

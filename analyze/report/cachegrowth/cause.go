@@ -1,18 +1,12 @@
 package cachegrowth
 
-import (
-	"slices"
-
-	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/stats"
-)
+import "github.com/gpurec/gpurec/analyze/model/caching"
 
 // Cause is the reason why requests need new segments although the cache has unused memory.
 type Cause int
 
 const (
 	CauseLonger   Cause = iota // requests become larger than all free blocks
-	CauseVarying               // requests of changing sizes are larger than the free blocks
 	CauseStreams               // free blocks that are large enough belong to other streams
 	CausePools                 // free blocks that are large enough belong to other pools
 	CauseStranded              // live blocks cut the free memory into pieces that are too small
@@ -25,8 +19,7 @@ const (
 const strandedShare = 0.5
 
 // causeOf returns the cause for which the request of block b needed a new segment. free is the
-// memory that was free before. It returns CauseLonger also for CauseVarying, because only the sizes
-// of all requests tell them apart.
+// memory that was free before.
 func causeOf(b *caching.SegmentPiece, free caching.FreeMemory) Cause {
 	own := free.Own >= b.Size && free.OwnLargest < b.Size
 	switch {
@@ -42,10 +35,6 @@ func causeOf(b *caching.SegmentPiece, free caching.FreeMemory) Cause {
 	return CauseUnknown
 }
 
-// minSizeTau is the rank correlation of sizes with time from which requests become longer. 20 values
-// in random order reach it once in 700 times.
-const minSizeTau = 0.5
-
 // largestKnownCause returns the cause with most bytes. CauseUnknown counts only if there is no other:
 // live memory that grows, too, needs segments for itself.
 func (k *cache) largestKnownCause() Cause {
@@ -58,23 +47,7 @@ func (k *cache) largestKnownCause() Cause {
 	if k.causes[cause].bytes == 0 {
 		return CauseUnknown
 	}
-	if cause == CauseLonger && k.causes[cause].sizeTau() < minSizeTau {
-		return CauseVarying
-	}
 	return cause
-}
-
-// sizeTau returns the rank correlation of the largest requests with time.
-func (c *causeStats) sizeTau() float64 {
-	return stats.NewTrend(slices.DeleteFunc(slices.Clone(c.largest[:]), func(v int64) bool { return v == 0 })).Tau
-}
-
-// statsOf returns the requests with a cause that largestKnownCause returned.
-func (k *cache) statsOf(cause Cause) *causeStats {
-	if cause == CauseVarying {
-		cause = CauseLonger
-	}
-	return &k.causes[cause]
 }
 
 // Advice returns the recommended action, in at most two sentences.
@@ -82,7 +55,6 @@ func (c Cause) Advice() string {
 	return [...]string{
 		CauseLonger: "Pad inputs to a few lengths (buckets), or start with the longest. Or set " +
 			"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
-		CauseVarying: "Pad inputs to a few sizes (buckets), or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
 		CauseStreams: "Create one or a few streams once, and reuse them. Or allocate on the current stream, and call " +
 			"record_stream for the other one.",
 		CausePools: "Share one pool between CUDA graphs: pass the same torch.cuda.graph_pool_handle() to each " +

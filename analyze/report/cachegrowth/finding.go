@@ -70,7 +70,7 @@ func (s *Scan) classify(k *cache) (f Finding, ok bool) {
 		PerMin: reserved.Slope * perMin, LivePerMin: max(0, reserved.Slope-unused.Slope) * perMin,
 		UnusedBytes: rising[len(rising)-1],
 	}
-	in := k.statsOf(f.Cause)
+	in := &k.causes[f.Cause]
 	f.Owners, f.Sites = len(in.owners), s.sitesOf(in)
 	return f, true
 }
@@ -137,8 +137,6 @@ func (f *Finding) CauseText() string {
 	switch f.Cause {
 	case CauseLonger:
 		return fmt.Sprintf("requests in %s become longer: %s", site.Label, sizes)
-	case CauseVarying:
-		return fmt.Sprintf("requests in %s differ in size: %s", site.Label, sizes)
 	case CauseStreams:
 		return fmt.Sprintf("blocks of %s belong to %s", site.Label, units.CountWithNoun(int64(f.Owners), "stream"))
 	case CausePools:

@@ -53,8 +53,6 @@ type causeStats struct {
 	requests map[int32]*requests // by origin
 	// owners are the streams of CauseStreams, or the pools of CausePools.
 	owners map[int64]bool
-	// largest is the largest request of each interval, bytes; 0: none.
-	largest [checkpointCount]int64
 }
 
 // requests are the requests of one origin that needed new segments for one cause.
@@ -80,17 +78,16 @@ func (s *Scan) OnAllocatorChange(a *caching.Allocator, c *caching.AllocatorChang
 	}
 	k.reserved.Add(a.Seen.Reserved - k.reserved.Level)
 	k.unused.Add(a.Seen.Reserved - a.Seen.Active - k.unused.Level)
-	for c.AtNs > k.nextNs && k.passed <= checkpointCount {
+	for c.AtNs > k.nextNs && !k.ended {
 		s.passCheckpoint(k)
 	}
 	switch {
-	case c.AtNs > s.window.ToNs, c.Op == caching.OpAllocatorEnd,
-		c.Op == caching.OpBlockFreeRequested && s.t.IsInTeardown(a.Pid, c.AtNs):
+	case c.Op == caching.OpAllocatorEnd:
 		k.ended = true
 	case c.Op == caching.OpSegmentAllocated || c.Op == caching.OpSegmentMapped:
 		k.segmentBytes += c.Bytes
 	case c.Op == caching.OpBlockAllocated && k.segmentBytes > 0:
-		if k.passed > 0 && k.passed <= checkpointCount && k.examined < maxExaminedSegments {
+		if k.passed > 0 && !k.ended && k.examined < maxExaminedSegments {
 			k.examine(a, c)
 		}
 		k.segmentBytes = 0
@@ -112,13 +109,19 @@ func (s *Scan) cacheOf(a *caching.Allocator) *cache {
 	return k
 }
 
-// passCheckpoint ends an interval of a cache. The first interval is the warm-up.
+// passCheckpoint ends an interval of a cache. The first interval is the warm-up. An interval that ends
+// in the teardown of the process is left out: the frees of the end are no growth.
 func (s *Scan) passCheckpoint(k *cache) {
+	if s.t.IsInTeardown(k.pid, k.nextNs) {
+		k.ended = true
+		return
+	}
 	k.passed++
 	k.examined = 0
 	k.reserved.PassCheckpoints(k.passed)
 	k.unused.PassCheckpoints(k.passed)
 	k.nextNs = s.warmNs + int64(s.stepNs()*float64(k.passed))
+	k.ended = k.passed > checkpointCount
 }
 
 // stepNs returns the time between two checkpoints, ns.
@@ -140,7 +143,6 @@ func (k *cache) examine(a *caching.Allocator, c *caching.AllocatorChange) {
 	}
 	r.add(b.Requested, k.segmentBytes, c.AtNs)
 	in.bytes += k.segmentBytes
-	in.largest[k.passed-1] = max(in.largest[k.passed-1], b.Requested)
 	switch cause {
 	case CauseStreams:
 		in.owners[b.Stream] = true
@@ -165,7 +167,7 @@ func (s *Scan) Finish() []Finding {
 		if k == nil {
 			continue
 		}
-		for !k.ended && k.passed <= checkpointCount {
+		for !k.ended {
 			s.passCheckpoint(k)
 		}
 		if f, ok := s.classify(k); ok {
