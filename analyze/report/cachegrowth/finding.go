@@ -39,6 +39,14 @@ type Site struct {
 	FirstNs, LastNs             int64 // Unix ns
 }
 
+// SizesText returns the sizes of the requests.
+func (s *Site) SizesText() string {
+	if s.SmallestBytes == s.LargestBytes {
+		return units.FormatBytes(s.LargestBytes)
+	}
+	return units.FormatBytes(s.SmallestBytes) + " to " + units.FormatBytes(s.LargestBytes)
+}
+
 // minGrowthBytes is the growth over the window from which a cache grows, bytes. If the window is
 // shorter than a minute, the growth is extrapolated to a minute. A steady rise has at least five
 // rises, and each needs a segment.
@@ -130,13 +138,9 @@ func (f *Finding) CauseText() string {
 		return "no request for a new segment was recorded"
 	}
 	site := &f.Sites[0]
-	sizes := fmt.Sprintf("%s to %s", units.FormatBytes(site.SmallestBytes), units.FormatBytes(site.LargestBytes))
-	if site.SmallestBytes == site.LargestBytes {
-		sizes = units.FormatBytes(site.LargestBytes)
-	}
 	switch f.Cause {
 	case CauseLonger:
-		return fmt.Sprintf("requests in %s become longer: %s", site.Label, sizes)
+		return fmt.Sprintf("requests in %s become longer: %s", site.Label, site.SizesText())
 	case CauseStreams:
 		return fmt.Sprintf("blocks of %s belong to %s", site.Label, units.CountWithNoun(int64(f.Owners), "stream"))
 	case CausePools:
@@ -149,7 +153,7 @@ func (f *Finding) CauseText() string {
 		return fmt.Sprintf(
 			"live blocks cut the free memory into pieces too small for %s, requests of %s",
 			site.Label,
-			sizes,
+			site.SizesText(),
 		)
 	}
 	return fmt.Sprintf("%s requested the new segments", site.Label)

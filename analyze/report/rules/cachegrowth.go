@@ -2,7 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/gpurec/gpurec/analyze/report/cachegrowth"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -50,10 +49,9 @@ func (s *Survey) cacheGrowthEvidence(f *cachegrowth.Finding) (list []Evidence) {
 			Where: site.Label, Stack: site.Stack, Count: site.Segments, Bytes: site.Bytes,
 			FirstNs: site.FirstNs, lastNs: site.LastNs,
 			Detail: fmt.Sprintf(
-				"%s for requests of %s to %s; %s",
-				strings.Replace(units.CountWithNoun(site.Segments, "segment"), " ", " new ", 1),
-				units.FormatBytes(site.SmallestBytes),
-				units.FormatBytes(site.LargestBytes),
+				"%s for requests of %s; %s",
+				units.CountWithNoun(site.Segments, "new segment"),
+				site.SizesText(),
 				growth,
 			),
 		})
