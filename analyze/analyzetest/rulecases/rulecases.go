@@ -239,6 +239,15 @@ func AllCases() map[string]Case {
 			},
 			Where: site, Severity: "problem",
 		},
+		"cache-growth": {
+			Fires: func(tp *analyzetest.TestRecording) {
+				analyzetest.NewCacheProgram(tp, analyzetest.TorchConf{}).RequestLonger(1000)
+			},
+			Misses: func(tp *analyzetest.TestRecording) { // longer requests only in the first third
+				analyzetest.NewCacheProgram(tp, analyzetest.TorchConf{}).RequestLonger(190)
+			},
+			Where: analyzetest.CacheSite, Severity: "notice",
+		},
 		"memory-near-limit": {
 			Fires: func(tp *analyzetest.TestRecording) {
 				tp.ChangeSamples(catalog.MetricMemoryUsed, func(i int) float64 { return float64((80 + i/2) << 30) })

@@ -158,7 +158,10 @@ var subjects = []subject{
 		tables: []verdictTable{
 			{
 				name: "spaces", column: "verdict",
-				verdicts: map[string]verdict{"fragmented": {notice, []string{"oom-fragmentation"}, "fragmented"}},
+				verdicts: map[string]verdict{
+					"fragmented": {notice, []string{"oom-fragmentation", "cache-growth"}, "fragmented"},
+					"grows":      {notice, []string{"cache-growth"}, ""},
+				},
 				values: []string{
 					"verdict", "reserved_bytes", "active_bytes", "kept_bytes", "largest_gap_bytes", "saved_bytes",
 					"pid", "space",

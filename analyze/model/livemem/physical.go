@@ -23,14 +23,14 @@ func (s *Set) createHandle(h *ProcessMemory, m *MemoryCall, consume func(*Set, *
 	}
 	b := Block{m.Bytes, m.AtNs, m.Origin, int32(s.Counts.Allocs)}
 	s.Counts.Allocs++
-	s.emitChange(consume, ChangeAllocated, m.AtNs, m.Ptr, b, m.Origin)
+	s.emitChange(consume, ChangeAllocated, m, m.Ptr, b)
 	h.Handles[m.Ptr] = &PhysicalHandle{Block: b, Refs: 1}
 }
 
 // endReusedHandle ends the memory of a handle whose number the driver returned again.
 func (s *Set) endReusedHandle(h *ProcessMemory, m *MemoryCall, old *PhysicalHandle, consume func(*Set, *Change)) {
 	if old.Borrows == 0 {
-		s.emitChange(consume, ChangeFreeLost, m.AtNs, m.Ptr, old.Block, m.Origin)
+		s.emitChange(consume, ChangeFreeLost, m, m.Ptr, old.Block)
 	}
 	old.replaced = true
 	delete(h.Handles, m.Ptr)
@@ -65,7 +65,7 @@ func (s *Set) endUnusedHandle(
 		if kind == ChangeFreed {
 			s.Counts.Frees++
 		}
-		s.emitChange(consume, kind, m.AtNs, number, mem.Block, m.Origin)
+		s.emitChange(consume, kind, m, number, mem.Block)
 	}
 	delete(h.Handles, number)
 }

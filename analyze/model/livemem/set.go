@@ -56,6 +56,7 @@ type Change struct {
 	Ptr   int64 // address or handle; for ChangeAllocFailed the CUDA result
 	Block Block // the block that begins or ends; for ChangeAllocFailed the requested size
 	By    int32 // origin of the call; for ChangeFreedWithContext and ChangeFreedByExit the origin of the block
+	DurNs int64 // duration of the call, ns; 0 for ChangeFreedWithContext and ChangeFreedByExit
 }
 
 // ReplayCounts are totals of a replay: allocations, frees, and events that the replay could not
@@ -190,10 +191,10 @@ func newProcessMemory() ProcessMemory {
 	}
 }
 
-// emitChange passes a change to consume. All changes share one value, which saves an allocation per
-// call.
-func (s *Set) emitChange(consume func(*Set, *Change), kind ChangeKind, atNs, ptr int64, b Block, by int32) {
-	s.change = Change{kind, atNs, ptr, b, by}
+// emitChange passes a change that a call made to consume. All changes share one value, which saves an
+// allocation per call.
+func (s *Set) emitChange(consume func(*Set, *Change), kind ChangeKind, m *MemoryCall, ptr int64, b Block) {
+	s.change = Change{kind, m.AtNs, ptr, b, m.Origin, m.DurNs}
 	consume(s, &s.change)
 }
 
@@ -223,10 +224,9 @@ func (s *Set) applyCall(m *MemoryCall, consume func(*Set, *Change)) {
 		s.emitChange(
 			consume,
 			ChangeAllocFailed,
-			m.AtNs,
+			m,
 			m.Handle,
 			Block{Bytes: m.Bytes, SinceNs: m.AtNs, Origin: m.Origin},
-			m.Origin,
 		)
 	case OpAllocUnknownAddress:
 		s.Counts.UnknownAllocs++
@@ -255,12 +255,12 @@ func (s *Set) allocBlock(blocks *addrmap.Map[Block], m *MemoryCall, consume func
 			return
 		}
 		s.Counts.LostFrees++
-		s.emitChange(consume, ChangeFreeLost, m.AtNs, m.Ptr, old, m.Origin)
+		s.emitChange(consume, ChangeFreeLost, m, m.Ptr, old)
 		blocks.Delete(m.Ptr)
 	}
 	b := Block{m.Bytes, m.AtNs, m.Origin, int32(s.Counts.Allocs)}
 	s.Counts.Allocs++
-	s.emitChange(consume, ChangeAllocated, m.AtNs, m.Ptr, b, m.Origin)
+	s.emitChange(consume, ChangeAllocated, m, m.Ptr, b)
 	blocks.Set(m.Ptr, b)
 }
 
@@ -280,7 +280,7 @@ func (s *Set) freeBlock(h *ProcessMemory, blocks *addrmap.Map[Block], m *MemoryC
 		}
 	} else {
 		s.Counts.Frees++
-		s.emitChange(consume, ChangeFreed, m.AtNs, m.Ptr, b, m.Origin)
+		s.emitChange(consume, ChangeFreed, m, m.Ptr, b)
 		blocks.Delete(m.Ptr)
 	}
 	s.lastFree[th] = threadFree{m.Ptr, units.EndOfRange(m.AtNs, m.DurNs)}
@@ -376,8 +376,8 @@ func (s *Set) endBlocks(ended []endedBlock, kind ChangeKind, atNs int64, consume
 	slices.SortFunc(ended, func(a, b endedBlock) int {
 		return cmp.Or(cmp.Compare(a.block.Number, b.block.Number), cmp.Compare(a.ptr, b.ptr))
 	})
-	for _, m := range ended {
-		s.emitChange(consume, kind, atNs, m.ptr, m.block, m.block.Origin)
+	for _, e := range ended {
+		s.emitChange(consume, kind, &MemoryCall{AtNs: atNs, Origin: e.block.Origin}, e.ptr, e.block)
 	}
 }
 

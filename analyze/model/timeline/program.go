@@ -93,6 +93,10 @@ func (t *Timeline) FindSegments(onDriver func(*livemem.Change)) error {
 	return err
 }
 
+// IsSegment reports whether the driver memory with this Block.Number is a segment of a caching
+// allocator. It returns false before FindSegments or ReplayProgram.
+func (t *Timeline) IsSegment(number int32) bool { return t.segments != nil && t.segments.Has(number) }
+
 // allocatorSegmentSearch finds the driver memory that caching allocators use for segments.
 type allocatorSegmentSearch struct {
 	t        *Timeline

@@ -58,14 +58,15 @@ func (s *Scan) Report(p *timeline.ProgramMemory) (*report.Report, []AddressMap, 
 	frees := p.DriverCounts().Frees
 	p.Allocators.EachAllocator(func(a *caching.Allocator) { frees += a.Counts.Frees })
 	level, reasons := r.Quality.Confidence(frees)
-	spaces := s.spaceTable(s.findSpaces(owners, level, reasons), level, reasons)
+	growth := s.caches.Finish()
+	spaces := s.spaceTable(s.findSpaces(owners, growth, level, reasons), level, reasons)
 	pins := s.pinningSiteTable(owners)
 	found := findStrandedTrends(owners)
 	trends := s.trendTable(found)
 	if len(owners) == 0 && len(s.callers.Pids) > 0 && len(spaces.Rows) == 0 {
 		r.NoMatch = s.callers.ExplainNoMatch(&opt.Filter)
 	}
-	r.Facts = s.computeFacts(len(spaces.Rows))
+	r.Facts = append(s.computeFacts(len(spaces.Rows)), s.caches.Facts(growth)...)
 	r.Totals = s.computeTotals(&spaces, owners, found)
 	processes.AddRankColumn(t, &spaces, &pins, &trends)
 	if err := spaces.SortAndCut(opt.Sort, opt.Top); err != nil {

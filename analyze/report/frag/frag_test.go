@@ -503,3 +503,22 @@ func TestFragAndOOMAreTheSameEveryTime(t *testing.T) {
 		}
 	}
 }
+
+// TestFragSaysThatTheCacheGrows has requests that become longer. No block strands the memory.
+func TestFragSaysThatTheCacheGrows(t *testing.T) {
+	testclass.Unit(t)
+	tp := analyzetest.NewTestRecording(t)
+	analyzetest.NewCacheProgram(tp, analyzetest.TorchConf{}).RequestLonger(1000)
+	r, err := frag.Run(tp.Timeline(), query.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := analyzetest.ColumnTexts(t, r, "spaces", "verdict"); !slices.Equal(v, []string{"grows"}) {
+		t.Errorf("verdicts %v", v)
+	}
+	text := string(analyzetest.RenderReport(t, r, render.Options{Width: 400}))
+	want := "live memory does not: requests in encode_batch (infer.py:33) become longer: "
+	if strings.Count(text, want) != 2 { // in the facts and in the evidence
+		t.Errorf("no %q in\n%s", want, text)
+	}
+}

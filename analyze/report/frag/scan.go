@@ -11,6 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/cachegrowth"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
@@ -71,6 +72,7 @@ type Scan struct {
 	hasPools       bool // memory of driver pools was allocated
 	hasReports     bool // an allocator is known only from its memory reports
 	failureSurveys int  // number of failures at which an owner was surveyed
+	caches         *cachegrowth.Scan
 
 	last      *caching.Allocator // argument of the last ownerOfAllocator
 	lastOwner *memoryOwner
@@ -90,6 +92,7 @@ func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 		ranges:  make(map[memoryOwnerKey]addressRanges),
 		callers: query.NewSeenCallers(),
 	}
+	s.caches = cachegrowth.NewScan(t, &opt.Filter, s.window)
 	for i := range int64(MapMomentCount) {
 		s.moments = append(s.moments, s.window.FromNs+int64(float64(s.window.DurNs())*float64(i+1)/MapMomentCount))
 	}
@@ -210,6 +213,7 @@ func (s *Scan) OnDriverChange(c *livemem.Change) {
 // OnAllocatorChange processes the next change of an allocator. It surveys an allocator at the first
 // event after a surveyed time, because that event may correct the size of the newest block.
 func (s *Scan) OnAllocatorChange(a *caching.Allocator, c *caching.AllocatorChange) {
+	s.caches.OnAllocatorChange(a, c)
 	if a.Reports {
 		s.hasReports = true
 		return

@@ -4,12 +4,16 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/cachegrowth"
 	"github.com/gpurec/gpurec/analyze/report/earlier"
 )
 
 // Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
-	{Title: "facts", Columns: slices.Concat(missingDataColumns, factColumns, earlier.FactColumns)},
+	{
+		Title:   "facts",
+		Columns: slices.Concat(missingDataColumns, factColumns, cachegrowth.FactColumns, earlier.FactColumns),
+	},
 	{Title: "spaces", Columns: spaceColumns},
 	{Title: "pins", Columns: pinningSiteColumns},
 	{Title: "trends", Columns: trendColumns},

@@ -16,8 +16,9 @@ var spaceColumns = []report.Column{
 	{
 		Key: "verdict", Title: "VERDICT", Unit: report.UnitText,
 		About: "verdict on the space. Fragmented: at least 20% of the reserved bytes, and at least 20 MiB, cannot " +
-			"return to the driver because of live blocks. Idle: a pool has as much unused memory. Fine: less of " +
-			"either. Addresses: reserved addresses, whose holes hold no memory",
+			"return to the driver because of live blocks. Grows: as much is unused, and the cache grows (see " +
+			"cache_growth). Idle: a pool has as much unused memory. Fine: none of these. Addresses: reserved " +
+			"addresses, whose holes hold no memory",
 	},
 	{
 		Key: "reserved_bytes", Title: "RESERVED", Unit: report.UnitBytes,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/cachegrowth"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/analyze/units"
 )
@@ -27,6 +28,7 @@ func spaceKindName(k caching.SpaceKind) string {
 // Verdicts of spaces. They are values of the column "verdict".
 const (
 	verdictFine          = "fine"
+	verdictGrows         = "grows"
 	verdictFragmented    = "fragmented"
 	verdictIdlePool      = "idle"
 	verdictAddressesOnly = "addresses"
@@ -38,6 +40,7 @@ type spaceFinding struct {
 	owner    *memoryOwner
 	verdict  string
 	label    string // value of the column "space"
+	growth   string // growth of the allocator's cache and its cause, for verdictGrows
 	internal int64  // block sizes minus requested sizes, bytes
 	level    string // confidence level
 	reasons  []string
@@ -46,9 +49,14 @@ type spaceFinding struct {
 	request, unusable, blowUp, saved, savedLeast any
 }
 
-// findSpaces returns the spaces of all owners that pass the filter. level and reasons are the
-// confidence of the recording.
-func (s *Scan) findSpaces(owners []*memoryOwner, level string, reasons []string) []spaceFinding {
+// findSpaces returns the spaces of all owners that pass the filter. growth has the allocators whose
+// cache grows. level and reasons are the confidence of the recording.
+func (s *Scan) findSpaces(
+	owners []*memoryOwner,
+	growth []cachegrowth.Finding,
+	level string,
+	reasons []string,
+) []spaceFinding {
 	var findings []spaceFinding
 	for _, o := range owners {
 		if o.snapshot == nil {
@@ -59,6 +67,7 @@ func (s *Scan) findSpaces(owners []*memoryOwner, level string, reasons []string)
 				f := spaceFinding{MemorySpace: sp, owner: o}
 				f.level, f.reasons = LowerConfidence(o.snapshot.spaces, o.snapshot.unseen, level, reasons)
 				f.classify(cmp.Or(s.opt.Request, o.largest))
+				f.markGrowth(growth)
 				findings = append(findings, f)
 			}
 		}
@@ -97,6 +106,19 @@ func (f *spaceFinding) classify(request int64) {
 		f.label += ", pool " + caching.FormatPool(f.Pool)
 		f.internal = max(0, f.Active-f.Requested)
 	}
+}
+
+// markGrowth gives a space without another problem the verdict grows if the cache of its allocator
+// grows and the space has unused memory.
+func (f *spaceFinding) markGrowth(growth []cachegrowth.Finding) {
+	i := slices.IndexFunc(growth, func(g cachegrowth.Finding) bool {
+		return g.Pid == f.owner.pid && g.Device == f.owner.device
+	})
+	if i < 0 || f.verdict != verdictFine || f.owner.reservations || !isFragmented(f.Unused, f.Reserved) {
+		return
+	}
+	f.verdict = verdictGrows
+	f.growth = growth[i].GrowthText() + ": " + growth[i].CauseText()
 }
 
 // Limits from which a space is fragmented.
@@ -142,7 +164,11 @@ func LowerConfidence(
 
 // evidenceText returns a sentence with the numbers behind the verdict, and the confidence.
 func (f *spaceFinding) evidenceText() string {
-	return f.sizesText() + "; " + report.ConfidenceText(f.level, f.reasons)
+	text := f.sizesText()
+	if f.verdict == verdictGrows {
+		text += "; " + f.growth
+	}
+	return text + "; " + report.ConfidenceText(f.level, f.reasons)
 }
 
 // sizesText returns a sentence with the sizes of the space.

@@ -314,3 +314,23 @@ func TestTensorsInProfiles(t *testing.T) {
 		t.Errorf("%d bytes in use, want %d", live, want)
 	}
 }
+
+// TestLeaksSayThatTheCacheGrows has requests that become longer: no leak, but a cache that grows.
+func TestLeaksSayThatTheCacheGrows(t *testing.T) {
+	testclass.Unit(t)
+	tp := analyzetest.NewTestRecording(t)
+	analyzetest.NewCacheProgram(tp, analyzetest.TorchConf{}).RequestLonger(1000)
+	r, err := leaks.Run(tp.Timeline(), query.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(analyzetest.RenderReport(t, r, render.Options{Width: 200}))
+	for _, want := range []string{
+		"PyTorch's cache grows by ", "/min; live memory does not: requests in encode_batch (infer.py:33) become longer: ",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	analyzetest.CheckNumbers(t, r, map[string]float64{"growing": 0})
+}

@@ -46,7 +46,8 @@ func (s *Scan) Report(
 	t := s.t
 	s.Finish(p)
 	r := &report.Report{Command: "leaks", Window: s.Window, Quality: quality.OfProgramReplay(t, p)}
-	r.Facts, r.Notes = use.Facts(p.Allocators), group.AddModuleNote(r.Quality.Notes(), t, opt.GroupBy)
+	r.Facts = append(use.Facts(p.Allocators), s.Caches.Facts(s.Caches.Finish())...)
+	r.Notes = group.AddModuleNote(r.Quality.Notes(), t, opt.GroupBy)
 	if !s.matched && t.HasMemory() {
 		r.NoMatch = s.Grouping.Callers.ExplainNoMatch(&opt.Filter)
 	}

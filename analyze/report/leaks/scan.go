@@ -9,6 +9,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/cachegrowth"
 	"github.com/gpurec/gpurec/analyze/report/group"
 )
 
@@ -41,6 +42,8 @@ type Scan struct {
 	// total tracks the live bytes of all groups, less the blocks from before the recording that were
 	// freed since.
 	total floorTracker
+	// Caches follows the unused memory of caching allocators.
+	Caches *cachegrowth.Scan
 }
 
 // NewScan returns a scan of the memory that passes opt.Filter. It returns a *report.GroupError for
@@ -54,6 +57,7 @@ func NewScan(t *timeline.Timeline, opt *query.Options) (*Scan, error) {
 	s := &Scan{t: t, filter: &opt.Filter, Grouping: by, Window: t.ActivityWindow(&opt.Filter), step: -1}
 	s.warmNs = s.Window.FromNs + int64(warmupShare*float64(s.Window.DurNs()))
 	s.nextNs = s.warmNs
+	s.Caches = cachegrowth.NewScan(t, &opt.Filter, s.Window)
 	return s, nil
 }
 
@@ -194,6 +198,7 @@ func (s *Scan) countTotal(before int64) {
 // OnAllocatorChange processes the next change of an allocator. The free of a block from before the
 // recording lowers the total.
 func (s *Scan) OnAllocatorChange(a *caching.Allocator, c *caching.AllocatorChange) {
+	s.Caches.OnAllocatorChange(a, c)
 	if s.done || c.Op != caching.OpBlockFreeRequested || c.Block.Origin != origin.NoOrigin || c.AtNs > s.Window.ToNs ||
 		!s.filter.PassesAllocator(a.Pid, a.Device) {
 		return

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/allocator"
+	"github.com/gpurec/gpurec/analyze/report/cachegrowth"
 	"github.com/gpurec/gpurec/analyze/report/earlier"
 	"github.com/gpurec/gpurec/analyze/report/group"
 	"github.com/gpurec/gpurec/analyze/report/quality"
@@ -12,7 +13,7 @@ import (
 
 // Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
-	{Title: "facts", Columns: slices.Concat(allocator.TotalsFactColumns, earlier.FactColumns)},
+	{Title: "facts", Columns: slices.Concat(allocator.TotalsFactColumns, cachegrowth.FactColumns, earlier.FactColumns)},
 	{Title: "rows", Columns: slices.Concat(LeakColumns, []report.Column{floorSeriesColumn})},
 	{Title: "earlier", Columns: earlier.Columns},
 	{Title: "totals", Columns: LeakTotalColumns},

@@ -33,6 +33,7 @@ var NeededEventClasses = map[string][]string{
 	"use-after-free":        {format.RecordMemory, format.RecordLaunch},
 	"failed-alloc-in-loop":  {format.RecordMemory},
 	"growing-site":          {quality.ClassMemoryOrAllocator},
+	"cache-growth":          {format.RecordAllocator},
 	"exit-leak":             {quality.ClassMemoryOrAllocator},
 	"object-leak":           {objectClasses},
 	"memory-near-limit":     {format.RecordMemory},

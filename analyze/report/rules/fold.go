@@ -64,7 +64,7 @@ var symptoms = []symptom{
 	{rule: &HangRule, causes: []*Rule{&rankMissingRule, &collectiveMismatchRule}},
 	{rule: &oomFragmentationRule, causes: []*Rule{&OutOfMemoryRule}},
 	{rule: &allocRetryRule, causes: []*Rule{&OutOfMemoryRule}},
-	{rule: &memoryFullRule, causes: []*Rule{&OutOfMemoryRule, &growingSiteRule}},
+	{rule: &memoryFullRule, causes: []*Rule{&OutOfMemoryRule, &growingSiteRule, &cacheGrowthRule}},
 	{rule: &brokenContextRule, causes: []*Rule{&xidRule, &useAfterFreeRule}},
 	{rule: &UncheckedErrorRule, causes: []*Rule{&brokenContextRule}},
 	{rule: &tinyKernelRule, causes: []*Rule{&launchBoundRule}},
@@ -187,7 +187,11 @@ func (f *folding) explainIdle(h *Hit, causes *idleCauses) {
 		cause = h
 	} else {
 		if len(cause.Explains) == 0 {
-			cause.Summary = headline
+			if main.isOfHost {
+				cause.Summary = headline
+			} else {
+				cause.Summary = headline + "; " + cause.Summary
+			}
 			cause.Evidence = main.evidenceFirst(cause.Evidence)
 		}
 		cause.lowerConfidenceTo(h)

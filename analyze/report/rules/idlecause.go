@@ -21,14 +21,16 @@ type idleCauses struct {
 
 // idleCause is one cause of the idle time of a GPU.
 type idleCause struct {
-	text   string // a noun phrase: what happened instead
-	advice string // "": that of the rule
-	rules  []*Rule
-	ns     float64
-	place  string // the line with the most time; "": unknown
-	stack  int32
-	mostNs float64 // time at place
-	atNs   int64   // Unix ns of an occurrence there; 0: unknown
+	text string // a noun phrase: what happened instead
+	// isOfHost reports that the rule says no more than the share of the time.
+	isOfHost bool
+	advice   string // "": that of the rule
+	rules    []*Rule
+	ns       float64
+	place    string // the line with the most time; "": unknown
+	stack    int32
+	mostNs   float64 // time at place
+	atNs     int64   // Unix ns of an occurrence there; 0: unknown
 }
 
 // add adds time at a line to a cause.
@@ -203,7 +205,9 @@ func (c *idleCauseSet) addHost(s *Survey, e *hosttime.Entry, scale float64) {
 	case e.Cause.IsRunning() && e.Ns < longPauseNs*float64(e.Spans):
 		c.addLaunching(e.Ns*scale, place, e.Stack, e.LongestFromNs)
 	case about.rule != nil:
-		c.cause(about.text, about.text, about.rule.advice, about.rule).add(e.Ns*scale, place, e.Stack, e.LongestFromNs)
+		cause := c.cause(about.text, about.text, about.rule.advice, about.rule)
+		cause.isOfHost = true
+		cause.add(e.Ns*scale, place, e.Stack, e.LongestFromNs)
 	case place != "":
 		c.cause(about.text+" "+place, about.text, about.advice).add(e.Ns*scale, place, e.Stack, e.LongestFromNs)
 	}

@@ -4,79 +4,12 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/calls"
-	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
-	"github.com/gpurec/gpurec/analyze/report/group"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
-
-// allocLoopScan finds call sites that allocate driver memory and free it within maxShortLifeNs.
-// Driver allocations are slow, so a program should make them once at its start.
-type allocLoopScan struct {
-	grouping *group.Grouping
-	Sites    []allocLoopSite // by group of grouping
-	slow     []bool          // by origin: cached results of isSlowAllocation
-}
-
-// allocLoopSite counts the short-lived allocations of one call site.
-type allocLoopSite struct {
-	Pairs           int64 // allocations that were freed within maxShortLifeNs
-	Bytes           int64 // sum of their sizes
-	FirstNs, LastNs int64 // times of the first and the last of these allocations, Unix ns
-	Origin          int32 // origin of the first of these allocations
-}
-
-// maxShortLifeNs is the longest life of a short-lived allocation, ns. In a loop with longer steps
-// the time to allocate does not matter.
-const maxShortLifeNs = int64(1e9)
-
-// newAllocLoopScan returns a scan of the allocations that pass the filter.
-func newAllocLoopScan(t *timeline.Timeline, f *query.Filter) *allocLoopScan {
-	grouping, _ := group.NewGrouping(t, "site", f) // no error: "site" is a valid grouping
-	return &allocLoopScan{grouping: grouping}
-}
-
-// isSlowAllocation reports whether an origin allocates with a slow driver function, not from a pool
-// or a cache. id is the number of the origin.
-func (l *allocLoopScan) isSlowAllocation(t *timeline.Timeline, id int32) bool {
-	for int(id) >= len(l.slow) {
-		isSlowMemory := false
-		switch t.Origins.MemoryKindOf(int32(len(l.slow))) {
-		case format.MemoryDevice, format.MemoryManaged, format.MemoryHost, format.MemoryRegistered:
-			isSlowMemory = true
-		}
-		l.slow = append(l.slow, isSlowMemory)
-	}
-	return l.slow[id]
-}
-
-// consumeChange counts a short-lived allocation when it is freed. The program's memory does not
-// include the segments of caching allocators.
-func (l *allocLoopScan) consumeChange(p *timeline.ProgramMemory, c *livemem.Change) {
-	b := &c.Block
-	if c.Kind != livemem.ChangeFreed || c.AtNs-b.SinceNs > maxShortLifeNs {
-		return
-	}
-	if !l.isSlowAllocation(p.T, b.Origin) {
-		return // pools and caches make short-lived allocations fast
-	}
-	i, ok := l.grouping.GroupOf(b.Origin, b.Bytes)
-	if !ok || b.SinceNs < l.grouping.Filter.FromNs ||
-		l.grouping.Filter.ToNs != 0 && b.SinceNs > l.grouping.Filter.ToNs {
-		return
-	}
-	l.Sites = units.GrowToIndex(l.Sites, i)
-	s := &l.Sites[i]
-	if s.Pairs == 0 {
-		s.FirstNs, s.LastNs, s.Origin = b.SinceNs, b.SinceNs, b.Origin
-	}
-	s.Pairs++
-	s.Bytes = units.EndOfRange(s.Bytes, b.Bytes)
-	s.FirstNs, s.LastNs = min(s.FirstNs, b.SinceNs), max(s.LastNs, b.SinceNs)
-}
 
 // moduleLoadScan counts the calls that load code by call site. It also finds the processes that
 // were recorded from their first call.

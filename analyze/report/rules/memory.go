@@ -112,62 +112,6 @@ func checkExitLeak(s *Survey) ([]Hit, error) {
 	return []Hit{h}, nil
 }
 
-const (
-	// minAllocFreePairs and minPairsPerSecond are the smallest number and rate of allocation and
-	// free pairs that count as a loop. A training step takes 20 ms or more, so 50 per second is one
-	// per step.
-	minAllocFreePairs = 100
-	minPairsPerSecond = 50.0
-)
-
-var allocLoopRule = Rule{
-	ID: "alloc-in-loop",
-	About: "a call site allocates device, managed or pinned memory and frees it within a second, at least 100 times " +
-		"and 50 times per second. " +
-		"Allocations from pools (cuMemAllocAsync) and from PyTorch's allocator do not count",
-	Report: "leaks",
-	advice: "Each cudaFree waits until the GPU is idle. Allocate once and reuse the block, or use cudaMallocAsync, " +
-		"which allocates from a pool.",
-	check: checkAllocLoop,
-}
-
-func checkAllocLoop(s *Survey) ([]Hit, error) {
-	h := s.newHit(SeverityNotice, "")
-	var pairs int64
-	for i := range s.allocLoops.Sites {
-		l := &s.allocLoops.Sites[i]
-		if l.Pairs < minAllocFreePairs {
-			continue
-		}
-		perSec := float64(l.Pairs-1) / (float64(max(1, l.LastNs-l.FirstNs)) / 1e9)
-		if perSec < minPairsPerSecond {
-			continue
-		}
-		pairs += l.Pairs
-		h.Evidence = append(h.Evidence, Evidence{
-			Where: s.t.SiteOfOrigin(
-				l.Origin,
-			),
-			Stack:   s.t.Origins.List[l.Origin].Stack,
-			Count:   l.Pairs,
-			Bytes:   l.Bytes,
-			FirstNs: l.FirstNs,
-			lastNs:  l.LastNs,
-			Detail: fmt.Sprintf(
-				"%s, freed within a second, %s times per second",
-				s.t.Origins.FunctionOf(l.Origin),
-				units.FormatRate(perSec),
-			),
-		})
-	}
-	if len(h.Evidence) == 0 {
-		return nil, nil
-	}
-	sortEvidence(h.Evidence)
-	h.Summary = fmt.Sprintf("%s freed within a second, in a loop", units.CountWithNoun(pairs, "allocation"))
-	return []Hit{h}, nil
-}
-
 // OutOfMemoryRule is the rule for allocations that failed for lack of memory.
 var OutOfMemoryRule = Rule{
 	ID: "out-of-memory",

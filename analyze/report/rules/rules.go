@@ -101,7 +101,14 @@ func rulesOf(k kind) []*Rule {
 	case kindHang:
 		return []*Rule{&HangRule, &rankMissingRule, &collectiveMismatchRule}
 	case kindGrowth:
-		return []*Rule{&growingSiteRule, &objectLeakRule, &exitLeakRule, &memoryFullRule, &unevenMemoryRule}
+		return []*Rule{
+			&growingSiteRule,
+			&cacheGrowthRule,
+			&objectLeakRule,
+			&exitLeakRule,
+			&memoryFullRule,
+			&unevenMemoryRule,
+		}
 	}
 	return []*Rule{
 		&throttlingRule,

@@ -204,7 +204,6 @@ func (s *Survey) replayMemory(
 ) (err error) {
 	s.Program, err = s.t.ReplayProgram(func(p *timeline.ProgramMemory, c *livemem.Change) {
 		s.Leaks.OnDriverChange(p, c)
-		s.allocLoops.consumeChange(p, c)
 		s.peaks.consumeChange(p, c)
 		if s.Consumer != nil {
 			s.Consumer(p, c)
@@ -213,6 +212,7 @@ func (s *Survey) replayMemory(
 		if len(s.t.Allocations) == 0 {
 			s.hostBlocks.AddChange(s.t, c)
 		}
+		s.allocLoops.OnDriverChange(c)
 		s.Failures.OnDriverChange(c)
 		if onDriverChange != nil {
 			onDriverChange(c)
