@@ -144,10 +144,11 @@ func (s *Scan) OnDriverChange(p *timeline.ProgramMemory, c *livemem.Change) {
 	for int(i) >= len(s.groups) {
 		s.groups = append(s.groups, groupStats{Device: s.t.Origins.List[c.Block.Origin].Device})
 	}
-	s.countInGroup(&s.groups[i], c)
-	if part := s.stacks.partOf(i, c.Block.Origin); part != nil {
+	g := &s.groups[i]
+	if part := s.stacks.partOf(i, g, c.Block.Origin); part != nil {
 		s.countInGroup(part, c)
 	}
+	s.countInGroup(g, c)
 	s.countTotal(c)
 }
 
@@ -299,10 +300,11 @@ func (s *Scan) Finish(p *timeline.ProgramMemory) {
 		}
 		i, ok := s.Grouping.GroupOf(b.Origin, b.Bytes)
 		if ok && int(i) < len(s.groups) {
-			s.addUnfreed(&s.groups[i], &b, s.Window.ToNs)
-			if part := s.stacks.partOf(i, b.Origin); part != nil {
+			g := &s.groups[i]
+			if part := s.stacks.partOf(i, g, b.Origin); part != nil {
 				s.addUnfreed(part, &b, s.Window.ToNs)
 			}
+			s.addUnfreed(g, &b, s.Window.ToNs)
 		} else if !ok && s.Grouping.IsSuppressed(b.Origin, b.Bytes) {
 			s.countSuppressedBlock(&b)
 		}

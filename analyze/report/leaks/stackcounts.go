@@ -1,6 +1,7 @@
 package leaks
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/timeline"
@@ -12,7 +13,8 @@ import (
 const maxStacksPerSite = 4096
 
 // stackCounter counts the memory of each call site by stack, so that Finish can split sites into
-// ways. A nil stackCounter counts nothing.
+// ways. It counts nothing for a site with one stack, as most have: the counters of the site are those
+// of the stack. A nil stackCounter counts nothing.
 type stackCounter struct {
 	t        *timeline.Timeline
 	parts    []groupStats       // memory of one site from one stack
@@ -28,9 +30,9 @@ func newStackCounter(t *timeline.Timeline) *stackCounter {
 	return &stackCounter{t: t, numbers: make(map[sitePart]int32)}
 }
 
-// partOf returns the counters of the stack of an origin, which belongs to a group. It returns nil if the
-// stack is not counted.
-func (c *stackCounter) partOf(group, origin int32) *groupStats {
+// partOf returns the counters of the stack of an origin, which belongs to a group. g has the counters of
+// the group before the present change. partOf returns nil if the stack is not counted.
+func (c *stackCounter) partOf(group int32, g *groupStats, origin int32) *groupStats {
 	if c == nil {
 		return nil
 	}
@@ -39,17 +41,17 @@ func (c *stackCounter) partOf(group, origin int32) *groupStats {
 	}
 	part := c.byOrigin[origin]
 	if part == 0 {
-		part = c.findPart(group, origin)
+		part = c.findPart(group, g, origin)
 		c.byOrigin[origin] = part
 	}
-	if part < 0 {
+	if part < 0 || len(c.sites[group]) == 1 {
 		return nil
 	}
 	return &c.parts[part-1]
 }
 
 // findPart returns the value of byOrigin for an origin.
-func (c *stackCounter) findPart(group, origin int32) int32 {
+func (c *stackCounter) findPart(group int32, g *groupStats, origin int32) int32 {
 	o := &c.t.Origins.List[origin]
 	key := sitePart{group, o.Stack}
 	if part, ok := c.numbers[key]; ok {
@@ -60,6 +62,9 @@ func (c *stackCounter) findPart(group, origin int32) int32 {
 	}
 	if len(c.sites[group]) > maxStacksPerSite {
 		return -1
+	}
+	if len(c.sites[group]) == 1 { // so far, all memory of the group is from its first stack
+		c.parts[c.sites[group][0]] = g.clone()
 	}
 	part := int32(len(c.parts))
 	c.parts = append(c.parts, groupStats{Device: o.Device})
@@ -109,6 +114,16 @@ func (c *stackCounter) partsOfSite(group int) (parts []*groupStats) {
 		}
 	}
 	return parts
+}
+
+// clone returns a copy that shares no memory.
+func (g *groupStats) clone() groupStats {
+	c := *g
+	c.ages, c.stacks, c.trackers = slices.Clone(g.ages), maps.Clone(g.stacks), slices.Clone(g.trackers)
+	for i := range c.trackers {
+		c.trackers[i].floors = slices.Clone(g.trackers[i].floors)
+	}
+	return c
 }
 
 // addPart adds the memory of another stack. The sum of the floors is at most the floor of all memory
