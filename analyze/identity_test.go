@@ -224,6 +224,12 @@ func TestTablesWithProcessesHaveTheirRank(t *testing.T) {
 			}
 			before, after := reportJSON(t, bareReports[command]), reportJSON(t, rankedReports[command])
 			delete(after, "identities")
+			for _, o := range []map[string]any{before, after} { // two ranks make the rule straggler checkable
+				if facts, ok := o["facts"].(map[string]any); ok && command == "rules" {
+					delete(facts, "straggler")
+					delete(facts, "rules_checked")
+				}
+			}
 			if command == "summary" {
 				delete(after, "processes")
 			}

@@ -133,6 +133,10 @@ func SiteFrame(frames int, frame func(i int) SiteCandidate) int {
 	return best
 }
 
+// IsOwnCode reports whether a frame is code of the program itself, in Python or in machine code: not of
+// a framework, a library, the interpreter or the start of a thread.
+func IsOwnCode(c SiteCandidate) bool { return rankFrame(c) <= frameRankProgram }
+
 // CodeFrame returns the index of the innermost frame of the program's own code in the stack of a thread at any
 // place, by the rule of SiteFrame: the first frame need not be a call of the driver. Frames of the kernel come
 // first, and are never chosen. It returns -1 if there are no others.

@@ -72,7 +72,7 @@ for again in 1 2; do
 done
 cmp -s "$ledger.1" "$ledger.2" || fail "two runs with the same seed gave different events"
 
-for script in leak_list leak_graph leak_hook no_leak; do
+for script in leak_list leak_graph leak_hook leak_caller no_leak; do
 	: > "$ledger"
 	SIMTORCH_LIB=$out python3 -B "$here/$script.py" --steps 50 --step-ms 0 | grep -q '^truth' || fail "$script.py failed"
 	python3 "$here/replay.py" "$ledger"

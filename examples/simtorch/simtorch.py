@@ -107,11 +107,17 @@ class Loop:
                 time.sleep(ahead)
         self.minutes = (time.monotonic() - self.start) / 60
 
-    def finish(self, file, leaks):
-        """Prints truth, file, line of the leak (0: none), leaked bytes and leaked bytes per minute."""
+    def finish(self, file, leaks, caller=False):
+        """Prints truth, file, line of the leak (0: none), leaked bytes and leaked bytes per minute.
+
+        With caller, it also prints the line of the caller that keeps the memory.
+        """
         checkpoint()
         line = line_of(file, "the leak") if leaks else 0
         print("done", self.options.steps)
-        print("truth", os.path.basename(file), line, self.leaked, round(self.leaked / self.minutes), sep="\t", flush=True)
+        truth = [os.path.basename(file), line, self.leaked, round(self.leaked / self.minutes)]
+        if caller:
+            truth.append(line_of(file, "the caller"))
+        print("truth", *truth, sep="\t", flush=True)
         if self.options.wait:
             sys.stdin.read(1)

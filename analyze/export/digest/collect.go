@@ -17,12 +17,18 @@ import (
 // ReadRows is the number of rows of each table that a digest reads: the rows with --top 100.
 const ReadRows = 100
 
+// hitFinding is the finding of the hit of a rule: its own, or that of its cause.
+type hitFinding struct {
+	rule    string
+	finding int // index of Digest.Findings
+}
+
 // collector builds a Digest from reports.
 type collector struct {
 	t      *timeline.Timeline
 	opt    Options
 	digest *Digest
-	hits   []string // rule of each finding that is a hit
+	hits   []hitFinding
 }
 
 // Collect returns the digest of a recording. It runs the report rules, the summary and the reports of subjects. Its
@@ -100,14 +106,18 @@ func (c *collector) run(name string) (*report.Report, error) {
 	return analyze.FindReport(name).Run(c.t, query.Options{Filter: c.opt.Filter, Top: ReadRows})
 }
 
-// addHits adds a finding for each hit of a rule, with its evidence, and the check of the rules.
+// addHits adds a finding for each hit of a rule that is not folded, with its evidence, and the check of the rules.
 func (c *collector) addHits(r *report.Report) {
 	hits := rowReader{name: r.Command, table: findTable(r, "hits")}
 	for i := range hits.table.Rows {
 		rule, _ := hits.cell(i, "rule").Value.(string)
 		severity, _ := hits.cell(i, "severity").Value.(string)
 		more, _ := hits.cell(i, "more").Value.(string)
-		c.hits = append(c.hits, rule)
+		if hits.table.Rows[i].Folded { // these rows are the last
+			c.addFolded(rule, hits.cell(i, "folded_into").Value)
+			continue
+		}
+		c.hits = append(c.hits, hitFinding{rule, len(c.digest.Findings)})
 		c.digest.Findings = append(c.digest.Findings, Finding{
 			Severity: severity, Name: rule, From: hits.from(i),
 			What: hits.cell(i, "what"), Where: hits.cell(i, "where"), Confidence: hits.cell(i, "confidence"),
@@ -121,6 +131,14 @@ func (c *collector) addHits(r *report.Report) {
 		Values: append(factsOf(r.Command, "facts", r.Facts, "rules_checked"),
 			factsOf(r.Command, "totals", r.Totals, "hits", "problems", "notices", "infos")...),
 	})
+}
+
+// addFolded notes that the hit of a rule belongs to the finding of its cause.
+func (c *collector) addFolded(rule string, into any) {
+	cause := slices.IndexFunc(c.hits, func(h hitFinding) bool { return h.rule == into })
+	if cause >= 0 {
+		c.hits = append(c.hits, hitFinding{rule, c.hits[cause].finding})
+	}
 }
 
 // reportOf returns the arguments of gpurec analyze in a command of the report rules.
@@ -219,9 +237,12 @@ func (c *collector) addTable(s *subject, vt *verdictTable, r *report.Report) (fo
 // findOwner returns the index of the finding that row i of a table is evidence of: the first hit of a rule about the
 // same problem, else a new finding. It returns -1 for a row that is no problem by itself.
 func (c *collector) findOwner(s *subject, vt *verdictTable, v verdict, r *report.Report, i int) int {
-	hit := slices.IndexFunc(c.hits, func(rule string) bool { return slices.Contains(v.rules, rule) })
-	if hit >= 0 || v.severity == "" {
-		return hit
+	hit := slices.IndexFunc(c.hits, func(h hitFinding) bool { return slices.Contains(v.rules, h.rule) })
+	switch {
+	case hit >= 0:
+		return c.hits[hit].finding
+	case v.severity == "":
+		return -1
 	}
 	rows := rowReader{name: r.Command, table: findTable(r, vt.name)}
 	c.digest.Findings = append(c.digest.Findings, Finding{

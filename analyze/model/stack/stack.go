@@ -66,17 +66,20 @@ func (s *StackTable) UnsymbolizedPct() float64 { return units.Percent(s.unnamed,
 // chooses a call site. It returns false if the stack has no such frame.
 func (s *StackTable) UserFrame(stack int32) (*format.Frame, bool) {
 	frames := s.Stacks[stack]
-	i := symbolize.SiteFrame(len(frames), func(i int) symbolize.SiteCandidate {
-		f := &s.Frames[frames[i]]
-		return symbolize.SiteCandidate{
-			Module:   f.Module,
-			Function: f.Func,
-			File:     f.File,
-			Python:   f.Type == query.FrameTypePython,
-		}
-	})
+	i := symbolize.SiteFrame(len(frames), func(i int) symbolize.SiteCandidate { return s.siteCandidate(frames[i]) })
 	if i < 0 {
 		return nil, false
 	}
 	return &s.Frames[frames[i]], true
+}
+
+// siteCandidate returns what decides whether a frame is a call site.
+func (s *StackTable) siteCandidate(id int32) symbolize.SiteCandidate {
+	f := &s.Frames[id]
+	return symbolize.SiteCandidate{
+		Module:   f.Module,
+		Function: f.Func,
+		File:     f.File,
+		Python:   f.Type == query.FrameTypePython,
+	}
 }

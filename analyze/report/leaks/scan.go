@@ -39,6 +39,7 @@ type Scan struct {
 	Frees    int64
 	failed   int64
 	done     bool
+	stacks   *stackCounter // nil unless groups are call sites
 	// total tracks the live bytes of all groups, less the blocks from before the recording that were
 	// freed since.
 	total floorTracker
@@ -58,11 +59,15 @@ func NewScan(t *timeline.Timeline, opt *query.Options) (*Scan, error) {
 	s.warmNs = s.Window.FromNs + int64(warmupShare*float64(s.Window.DurNs()))
 	s.nextNs = s.warmNs
 	s.Caches = cachegrowth.NewScan(t, &opt.Filter, s.Window)
+	if by.By == "site" {
+		s.stacks = newStackCounter(t)
+	}
 	return s, nil
 }
 
 // groupStats are the counters of one group of allocations, such as a call site.
 type groupStats struct {
+	Label         string // name of the group; set by Finish
 	allocs, frees int64
 	allocBytes    int64
 	LiveBytes     int64
@@ -143,14 +148,18 @@ func (s *Scan) OnDriverChange(p *timeline.ProgramMemory, c *livemem.Change) {
 	for int(i) >= len(s.groups) {
 		s.groups = append(s.groups, groupStats{Device: s.t.Origins.List[c.Block.Origin].Device})
 	}
-	s.countChange(&s.groups[i], c)
+	g := &s.groups[i]
+	if part := s.stacks.partOf(i, g, c.Block.Origin); part != nil {
+		s.countInGroup(part, c)
+	}
+	s.countInGroup(g, c)
+	s.countTotal(c)
 }
 
-// countChange adds a change of one of the group's blocks to the counters.
-func (s *Scan) countChange(g *groupStats, c *livemem.Change) {
+// countInGroup adds a change of one of the group's blocks to the counters of the group.
+func (s *Scan) countInGroup(g *groupStats, c *livemem.Change) {
 	o := &s.t.Origins.List[c.Block.Origin]
 	in := g.trackerOfProcess(o.Pid)
-	defer s.countTotal(s.live)
 	switch c.Kind {
 	case livemem.ChangeAllocated:
 		if g.allocs == 0 {
@@ -164,34 +173,37 @@ func (s *Scan) countChange(g *groupStats, c *livemem.Change) {
 		g.LiveBytes += c.Block.Bytes
 		in.liveCount++
 		in.liveBytes += c.Block.Bytes
-		s.live += c.Block.Bytes
-		if s.live > s.peak {
-			s.peak, s.peakNs = s.live, c.AtNs
-		}
 	case livemem.ChangeFreed, livemem.ChangeFreeLost, livemem.ChangeFreedWithContext:
 		g.frees++
-		s.Frees++
 		g.LiveCount--
 		g.LiveBytes -= c.Block.Bytes
 		in.liveCount--
 		in.liveBytes -= c.Block.Bytes
 		in.floor = min(in.floor, in.liveBytes)
-		s.live -= c.Block.Bytes
 	case livemem.ChangeFreedByExit:
 		// The end of the process freed the block, not the program. It stays live in this report.
 		g.exited++
 		in.exited++
 		in.exitNs = max(in.exitNs, c.AtNs)
-		s.live -= c.Block.Bytes
 		s.addUnfreed(g, &c.Block, c.AtNs)
-	case livemem.ChangeAllocFailed:
-		s.failed++
 	}
 }
 
-// countTotal adds the change of s.live since it was before to the total.
-func (s *Scan) countTotal(before int64) {
-	s.total.liveBytes += s.live - before
+// countTotal adds a change to the counters of all groups together.
+func (s *Scan) countTotal(c *livemem.Change) {
+	switch c.Kind {
+	case livemem.ChangeAllocFailed:
+		s.failed++
+		return
+	case livemem.ChangeFreed, livemem.ChangeFreeLost, livemem.ChangeFreedWithContext:
+		s.Frees++
+	}
+	change := livemem.LiveBytesChange(c)
+	s.live += change
+	if s.live > s.peak {
+		s.peak, s.peakNs = s.live, c.AtNs
+	}
+	s.total.liveBytes += change
 	s.total.floor = min(s.total.floor, s.total.liveBytes)
 }
 
@@ -219,15 +231,21 @@ func (s *Scan) checkpointTimeNs(i int) int64 {
 // recordCheckpoint ends an interval for all groups. The first interval is the warm-up.
 func (s *Scan) recordCheckpoint() {
 	for i := range s.groups {
-		for k := range s.groups[i].trackers {
-			s.groups[i].trackers[k].recordFloor(s.step)
-		}
+		s.groups[i].recordFloors(s.step)
 	}
+	s.stacks.recordFloors(s.step)
 	s.total.recordFloor(s.step)
 	s.step++
 	s.nextNs = math.MaxInt64
 	if s.step < CheckpointCount {
 		s.nextNs = s.checkpointTimeNs(s.step + 1)
+	}
+}
+
+// recordFloors stores the floors of all processes, see recordFloor.
+func (g *groupStats) recordFloors(step int) {
+	for i := range g.trackers {
+		g.trackers[i].recordFloor(step)
 	}
 }
 
@@ -255,10 +273,15 @@ func (s *Scan) addUnfreed(g *groupStats, b *livemem.Block, atNs int64) {
 	if g.Device != o.Device {
 		g.Device = severalDevicesMark
 	}
+	g.addStack(o.Stack, b.Bytes)
+}
+
+// addStack adds unfreed bytes of a stack.
+func (g *groupStats) addStack(id int32, bytes int64) {
 	if g.stacks == nil {
 		g.stacks = make(map[int32]int64)
 	}
-	g.stacks[o.Stack] += b.Bytes
+	g.stacks[id] += bytes
 }
 
 // countSuppressedBlock counts an unfreed block that matches a suppression.
@@ -282,11 +305,19 @@ func (s *Scan) Finish(p *timeline.ProgramMemory) {
 		}
 		i, ok := s.Grouping.GroupOf(b.Origin, b.Bytes)
 		if ok && int(i) < len(s.groups) {
-			s.addUnfreed(&s.groups[i], &b, s.Window.ToNs)
+			g := &s.groups[i]
+			if part := s.stacks.partOf(i, g, b.Origin); part != nil {
+				s.addUnfreed(part, &b, s.Window.ToNs)
+			}
+			s.addUnfreed(g, &b, s.Window.ToNs)
 		} else if !ok && s.Grouping.IsSuppressed(b.Origin, b.Bytes) {
 			s.countSuppressedBlock(&b)
 		}
 	})
+	for i := range s.groups {
+		s.groups[i].Label = s.Grouping.Labels.List[i]
+	}
+	s.groups = s.stacks.splitSites(s.groups)
 	for i := range s.groups {
 		slices.Sort(s.groups[i].ages)
 	}

@@ -156,7 +156,9 @@ func (s *Scan) Table(findings []LeakFinding, q *report.Quality, opt TableOptions
 		Key:   s.Grouping.By,
 		Title: group.ColumnTitle(s.Grouping.By),
 		Unit:  report.UnitText,
-		About: "call site that allocated the memory, or the group of --group-by",
+		About: "call site that allocated the memory, or the group of --group-by. SITE from CALLER is the part of a " +
+			"site that one caller allocates. A site is split if some callers keep their memory (at most 5% freed) " +
+			"and all others free it (at least 95%). At most 4 callers are named, each with at least 20 allocations",
 	}
 	table := report.Table{
 		Name:      "leaks",

@@ -45,7 +45,6 @@ func (v Verdict) isSuspect() bool { return v <= VerdictRetained }
 // LeakFinding is a group of allocations with its verdict and the statistics behind the verdict.
 type LeakFinding struct {
 	*groupStats
-	Label       string // name of the group
 	Verdict     Verdict
 	trend       stats.Trend // trend of the process whose floor changes most
 	checkpoints int         // number of checkpoints of that process
@@ -102,7 +101,7 @@ func lostFreesFor(q *report.Quality, kind string) int64 {
 //	retained   any other case
 func (s *Scan) classifyGroup(i int, lost int64) LeakFinding {
 	g := &s.groups[i]
-	j := LeakFinding{groupStats: g, Label: s.Grouping.Labels.List[i], medianAge: stats.Median(g.ages)}
+	j := LeakFinding{groupStats: g, medianAge: stats.Median(g.ages)}
 	switch {
 	case s.measureGrowth(&j, lost):
 		j.Verdict = VerdictGrowing
