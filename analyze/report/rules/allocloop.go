@@ -149,8 +149,9 @@ func (s *allocLoopSite) timePct() float64 {
 var allocLoopRule = Rule{
 	ID: "alloc-in-loop",
 	About: "device, managed or pinned memory is allocated and freed within a second, at least 100 times and 50 " +
-		"times per second, or for 5% of the time. For segments of PyTorch's allocator the line that frees them counts, otherwise the line " +
-		"that allocates. Allocations from pools (cuMemAllocAsync) and blocks of PyTorch's allocator do not count",
+		"times per second, or for 5% of the time. For segments of PyTorch's allocator the line that frees them " +
+		"counts, otherwise the line that allocates. Allocations from pools (cuMemAllocAsync) and blocks of " +
+		"PyTorch's allocator do not count",
 	Report: "api --group-by site",
 	advice: "Each cudaFree waits until the GPU is idle. Allocate once and reuse the block, or use cudaMallocAsync, " +
 		"which allocates from a pool.",

@@ -23,7 +23,8 @@ const (
 	// lowGPUActivityPct is the activity, %, below which a GPU is underused. The GPU utilization
 	// rule of nsys has the same default.
 	lowGPUActivityPct = 50.0
-	// wideBlocks is the number of blocks that a kernel needs to use half of the SMs of a large GPU, which has 108 to 148.
+	// wideBlocks is the number of blocks that a kernel needs to use half of the SMs of a large GPU, which has 108
+	// to 148.
 	wideBlocks = 64
 	// minNarrowSharePct is the smallest share of launches below wideBlocks, %, that explains a low SM activity.
 	minNarrowSharePct = 50.0
