@@ -144,20 +144,40 @@ func waitsForInput(t *threadstate.Thread) bool {
 }
 
 // isLauncher reports whether a process only waits for its children, such as torchrun: it makes no CUDA call, and waits
-// for the end of a process or started processes with other ranks.
+// for the end of a process or started processes with other ranks. Another process of the recording is a rank or uses
+// CUDA: otherwise the program itself hangs in the wait for a child.
 func (s *Scan) isLauncher(pid int32, look *threadstate.Look) bool {
-	usesCUDA := func(t threadstate.Thread) bool { return t.Wait.CUDACall != "" }
-	if s.Processes[pid] != nil || slices.ContainsFunc(look.Threads, usesCUDA) {
+	if s.usesCUDA(pid) {
 		return false
 	}
 	rank, isRank := s.T.Facts.RankOfProcess(pid)
 	waitsForChild := func(t threadstate.Thread) bool { return t.Tid == pid && t.Wait.Reason == format.ReasonChild }
-	if !isRank && slices.ContainsFunc(look.Threads, waitsForChild) {
+	if !isRank && slices.ContainsFunc(look.Threads, waitsForChild) && s.hasWorkerBeside(pid) {
 		return true
 	}
 	for child := range s.T.Facts.Processes {
 		of, isRankToo := s.T.Facts.RankOfProcess(child)
 		if s.T.Facts.Processes[child].ParentPid == pid && isRankToo && (!isRank || of != rank) {
+			return true
+		}
+	}
+	return false
+}
+
+// usesCUDA reports whether a process makes calls of CUDA in the window, or is in one when its threads are looked at.
+func (s *Scan) usesCUDA(pid int32) bool {
+	if s.Processes[pid] != nil {
+		return true
+	}
+	looks := s.looks[pid]
+	return len(looks) > 0 && slices.ContainsFunc(
+		looks[len(looks)-1].Threads, func(t threadstate.Thread) bool { return t.Wait.CUDACall != "" })
+}
+
+// hasWorkerBeside reports whether another process is a rank or uses CUDA.
+func (s *Scan) hasWorkerBeside(pid int32) bool {
+	for other := range s.T.Facts.Processes {
+		if _, isRank := s.T.Facts.RankOfProcess(other); other != pid && (isRank || s.usesCUDA(other)) {
 			return true
 		}
 	}

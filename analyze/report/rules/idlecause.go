@@ -92,11 +92,21 @@ func (c *idleCause) evidenceFirst(list []Evidence) []Evidence {
 	return list
 }
 
-// hostCauses describes what a host can do while the GPU is idle. Causes without a rule are kept apart by line.
-var hostCauses = [hosttime.Causes]struct {
+// hostCause describes what a host does while the GPU is idle.
+type hostCause struct {
 	text, advice string
-	rule         *Rule
-}{
+	rule         *Rule // nil: no rule is about it
+}
+
+// otherThreadCause describes a wait for a lock or a condition whose owner is unknown.
+var otherThreadCause = hostCause{
+	text: "waits for another thread",
+	advice: "Find out what the other threads do meanwhile (gpurec analyze cpu), and make the one that ends the wait " +
+		"faster.",
+}
+
+// hostCauses describes what a host can do while the GPU is idle. Causes without a rule are kept apart by line.
+var hostCauses = [hosttime.Causes]hostCause{
 	hosttime.CauseLoader:    {text: "the DataLoader", rule: &dataLoaderRule},
 	hosttime.CauseGC:        {text: "garbage collection", rule: &gcPauseRule},
 	hosttime.CauseGIL:       {text: "waits for the GIL", rule: &gilRule},
@@ -193,8 +203,11 @@ func (c *idleCauseSet) addLaunching(ns float64, place string, stack int32, atNs 
 // addHost adds what the host did, multiplied by scale.
 func (c *idleCauseSet) addHost(s *Survey, e *hosttime.Entry, scale float64) {
 	about, place := &hostCauses[e.Cause], ""
-	if e.InLoader {
+	switch {
+	case e.InLoader:
 		about = &hostCauses[hosttime.CauseLoader]
+	case e.Cause == hosttime.CauseLock && e.Owner.Tid == 0:
+		about = &otherThreadCause
 	}
 	if e.Stack != 0 {
 		place = s.t.SiteOfStack(e.Stack)
