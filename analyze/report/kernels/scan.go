@@ -239,13 +239,7 @@ func (s *launchShape) BlockCount() int64 {
 	if !s.hasSize() {
 		return 0
 	}
-	n := int64(1)
-	for _, v := range s.grid {
-		if n *= int64(max(1, v)); n > 1<<31 { // avoids an overflow by corrupt recordings
-			return 1 << 31
-		}
-	}
-	return n
+	return product(s.grid[:]...)
 }
 
 // isTiny reports whether the launch has fewer than TinyLaunchThreads threads.
@@ -253,9 +247,15 @@ func (s *launchShape) isTiny() bool { return s.hasSize() && s.threadCount() < Ti
 
 // threadCount returns the number of threads of the launch, at least 1.
 func (s *launchShape) threadCount() int64 {
+	return product(s.grid[0], s.grid[1], s.grid[2], s.block[0], s.block[1], s.block[2])
+}
+
+// product returns the product of sizes, each at least 1. It is at most 1<<31, because corrupt recordings would make it
+// overflow.
+func product(sizes ...int32) int64 {
 	n := int64(1)
-	for _, v := range [6]int32{s.grid[0], s.grid[1], s.grid[2], s.block[0], s.block[1], s.block[2]} {
-		if n *= int64(max(1, v)); n > 1<<31 { // avoids an overflow by corrupt recordings
+	for _, v := range sizes {
+		if n *= int64(max(1, v)); n > 1<<31 {
 			return 1 << 31
 		}
 	}

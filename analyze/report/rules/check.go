@@ -96,6 +96,7 @@ func (s *Survey) CheckRules(chosen []*Rule) ([]Hit, error) {
 		for i := range found {
 			found[i].Rule = r
 			found[i].Advice = cmp.Or(found[i].Advice, r.advice)
+			found[i].places = int64(max(1, len(found[i].Evidence)))
 		}
 		hits = append(hits, found...)
 	}

@@ -55,7 +55,20 @@ func (s *Survey) foldHits(hits []Hit) error {
 		f.foldSymptom(&symptoms[i])
 	}
 	f.foldEqualPlaces()
+	for i := range hits {
+		if root := hits[i].root(); root != &hits[i] {
+			hits[i].FoldedInto = root.Rule
+		}
+	}
 	return nil
+}
+
+// root returns the finding that a hit belongs to: itself, or the end of the chain of causes.
+func (h *Hit) root() *Hit {
+	for h.cause != nil {
+		h = h.cause
+	}
+	return h
 }
 
 // symptoms lists rules that fire because of another rule's problem, in the order in which they are folded. The headline
@@ -86,19 +99,18 @@ type folding struct {
 	hits []Hit
 }
 
-// fold folds a hit into another one. What was folded into it before follows.
-func (f *folding) fold(hit, into *Hit) {
-	hit.FoldedInto = into.Rule
-	into.Explains = append(into.Explains, hit.Rule.ID)
-	into.sharePct = max(into.sharePct, hit.sharePct)
-	into.Severity = min(into.Severity, hit.Severity)
+// foldInto folds a hit into another one. What was folded into it before follows.
+func (h *Hit) foldInto(cause *Hit) {
+	h.cause = cause
+	cause.Explains = append(append(cause.Explains, h.Rule.ID), h.Explains...)
+	cause.sharePct = max(cause.sharePct, h.sharePct)
 }
 
-// findingOf returns the first hit of a rule that is not folded and concerns a process; nil without one. pid 0 is any.
-func (f *folding) findingOf(rule *Rule, pid int32) *Hit {
+// hitOf returns the first hit of a rule that concerns a process; nil without one. pid 0 is any.
+func (f *folding) hitOf(rule *Rule, pid int32) *Hit {
 	for i := range f.hits {
 		h := &f.hits[i]
-		if h.Rule == rule && h.FoldedInto == nil && (pid == 0 || h.pid == 0 || h.pid == pid) {
+		if h.Rule == rule && (pid == 0 || h.pid == 0 || h.pid == pid) {
 			return h
 		}
 	}
@@ -109,7 +121,7 @@ func (f *folding) findingOf(rule *Rule, pid int32) *Hit {
 func (f *folding) foldSymptom(p *symptom) {
 	for i := range f.hits {
 		h := &f.hits[i]
-		if h.Rule != p.rule || h.FoldedInto != nil {
+		if h.Rule != p.rule || h.cause != nil {
 			continue
 		}
 		pid := h.pid
@@ -117,8 +129,8 @@ func (f *folding) foldSymptom(p *symptom) {
 			pid = 0
 		}
 		for _, rule := range p.causes {
-			if cause := f.findingOf(rule, pid); cause != nil {
-				f.fold(h, cause)
+			if cause := f.hitOf(rule, pid); cause != nil && cause.root() != h {
+				h.foldInto(cause.root())
 				break
 			}
 		}
@@ -134,7 +146,7 @@ func (f *folding) foldEqualPlaces() {
 	first := make(map[place][]*Hit)
 	for i := range f.hits {
 		h := &f.hits[i]
-		if h.FoldedInto == nil && h.pid != 0 && len(h.Evidence) > 0 && h.Evidence[0].Stack != 0 {
+		if h.cause == nil && h.pid != 0 && len(h.Evidence) > 0 && h.Evidence[0].Stack != 0 {
 			at := place{h.Rule, h.Evidence[0].Where}
 			first[at] = append(first[at], h)
 		}
@@ -148,8 +160,7 @@ func (f *folding) foldEqualPlaces() {
 		}
 		for _, h := range list {
 			if h != most {
-				h.FoldedInto = most.Rule
-				most.Evidence = append(most.Evidence, h.Evidence...)
+				h.cause = most
 			}
 		}
 		if n := len(list) - 1; n > 0 {
@@ -195,19 +206,19 @@ func (f *folding) explainIdle(h *Hit, causes *idleCauses) {
 			cause.Evidence = main.evidenceFirst(cause.Evidence)
 		}
 		cause.lowerConfidenceTo(h)
-		f.fold(h, cause)
+		h.foldInto(cause)
 	}
 	for _, further := range causes.named()[1:] {
 		if hit := f.findingOfAny(further.rules, h.pid); hit != nil && hit != cause {
-			f.fold(hit, cause)
+			hit.foldInto(cause)
 		}
 	}
 }
 
-// findingOfAny returns the finding of the first rule that has one.
+// findingOfAny returns the hit of the first rule that has one and is not folded; nil without one.
 func (f *folding) findingOfAny(rules []*Rule, pid int32) *Hit {
 	for _, rule := range rules {
-		if h := f.findingOf(rule, pid); h != nil {
+		if h := f.hitOf(rule, pid); h != nil && h.cause == nil {
 			return h
 		}
 	}

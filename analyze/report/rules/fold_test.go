@@ -281,6 +281,29 @@ func TestSymptomsAreFolded(t *testing.T) {
 	}
 }
 
+// TestChainsAreOneFinding checks an Xid that breaks a context, in which the program continues: all hits belong to the Xid.
+func TestChainsAreOneFinding(t *testing.T) {
+	testclass.Unit(t)
+	tp := analyzetest.SteadyRecording(t)
+	rulecases.AllCases()["xid"].Fires(tp)
+	for i := range int64(5) {
+		tp.AddFullLaunch(59_950*analyzetest.Ms+i*analyzetest.Us, "after").Result = 700
+	}
+	r := checked(t, tp, rules.Options{})
+	var got []string
+	for i, rule := range analyzetest.ColumnTexts(t, r, "hits", "rule") {
+		got = append(got, rule+" "+analyzetest.ColumnTexts(t, r, "hits", "folded_into")[i])
+	}
+	slices.Sort(got)
+	if want := []string{"broken-context xid", "unchecked-error xid", "xid <nil>"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	explains := analyzetest.ColumnTexts(t, r, "hits", "explains")[0]
+	if !strings.Contains(explains, "broken-context") || !strings.Contains(explains, "unchecked-error") {
+		t.Errorf("the Xid explains %s", explains)
+	}
+}
+
 // TestLowSMActivityOfSharedGPUs checks that the rule does not fire if another process has memory on the GPU.
 func TestLowSMActivityOfSharedGPUs(t *testing.T) {
 	testclass.Unit(t)
@@ -320,5 +343,8 @@ func TestEqualPlacesAreOneFinding(t *testing.T) {
 	what := analyzetest.ColumnTexts(t, r, "hits", "what")
 	if !strings.HasSuffix(what[0], ", and so on 1 more GPU") || !r.Tables[0].Rows[1].Folded {
 		t.Errorf("findings %q", what)
+	}
+	if n, _, _ := r.FindNumber("gc_pause"); n != 2 {
+		t.Errorf("--fail-on sees %v rows of evidence, want one for each GPU", n)
 	}
 }

@@ -24,7 +24,7 @@ type idleCause struct {
 	text string // a noun phrase: what happened instead
 	// isOfHost reports that the rule says no more than the share of the time.
 	isOfHost bool
-	advice   string // "": that of the rule
+	advice   string
 	rules    []*Rule
 	ns       float64
 	place    string // the line with the most time; "": unknown
@@ -191,7 +191,7 @@ func (c *idleCauseSet) cause(key, text, advice string, rules ...*Rule) *idleCaus
 }
 
 // longPauseNs is the mean length of pauses from which on the work between two launches has a cause of its own. Shorter
-// pauses are the price of launching: Python and PyTorch take 10 to 50 µs for each kernel.
+// pauses are the price of launching. Rule launch-bound has the same limit for launches back to back.
 const longPauseNs = 100_000
 
 // addLaunching adds pauses before launches that are as long as launching takes.

@@ -46,6 +46,8 @@ type Hit struct {
 	// Explains has the IDs of the rules whose hits are folded into this one.
 	Explains []string
 
+	cause      *Hit         // the hit that this one is folded into; only valid until hits are sorted
+	places     int64        // rows of evidence that the rule found, at least 1
 	sharePct   float64      // share of the time that the problem costs, in percent; 0: unknown
 	pid        int32        // the process, or one of a GPU; 0: several processes
 	idleDevice *idle.Device // of rule gpu-idle with GPU times, otherwise nil

@@ -47,7 +47,7 @@ func newRuleFacts(checked []*Rule, unchecked int, hits []Hit) []report.Fact {
 			n := int64(0)
 			for i := range hits {
 				if hits[i].Rule == r {
-					n += int64(max(1, len(hits[i].Evidence)))
+					n += hits[i].places
 				}
 			}
 			rows = n
