@@ -28,6 +28,7 @@ func Read(t *timeline.Timeline, untilNs int64) (map[int32][]Look, error) {
 	byPid := make(map[int32][]Look)
 	for key, look := range r.looks {
 		slices.SortStableFunc(look.Threads, func(a, b Thread) int { return cmp.Compare(a.Tid, b.Tid) })
+		look.linkBackward()
 		byPid[key.pid] = append(byPid[key.pid], *look)
 	}
 	for _, looks := range byPid {

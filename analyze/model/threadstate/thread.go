@@ -21,6 +21,9 @@ type Thread struct {
 	Wait     format.WaitFact
 	Frames   []format.Frame // innermost first; shared, not to be changed
 	Stack    int32          // number of the stack in a recording, 0 for none
+	// InBackward reports that the thread waits in a backward pass whose autograd thread waits for other ranks. Read
+	// sets it.
+	InBackward bool
 }
 
 // Look is one look at all threads of a process.
@@ -76,9 +79,32 @@ func (t *Thread) Key() string {
 	return key.String()
 }
 
+// gradientReduction is the collective of a backward pass. DistributedDataParallel calls it, not the program.
+const gradientReduction = "all_reduce of DistributedDataParallel"
+
+// linkBackward finds the threads that wait in a backward pass until an autograd thread has the gradients of all ranks.
+// The names are those of torch/csrc/autograd/engine.cpp and torch/csrc/distributed/c10d/reducer.cpp.
+func (l *Look) linkBackward() {
+	isIn := func(t *Thread, function string) bool {
+		return slices.ContainsFunc(t.Frames, func(f format.Frame) bool {
+			return f.Type == "native" && strings.HasPrefix(f.Func, function)
+		})
+	}
+	if !slices.ContainsFunc(l.Threads, func(t Thread) bool { return isIn(&t, "c10d::Reducer::finalize_backward") }) {
+		return
+	}
+	for i := range l.Threads {
+		t := &l.Threads[i]
+		t.InBackward = t.hasPython() && isIn(t, "torch::autograd::ReadyQueue::pop")
+	}
+}
+
 // Collective returns the name of the collective operation in which the thread is, "" for none. It is a
-// function of torch.distributed that the program called, or of NCCL.
+// function of torch.distributed that the program called, one of NCCL, or that of a backward pass.
 func (t *Thread) Collective() string {
+	if t.InBackward {
+		return gradientReduction
+	}
 	collective, hasPython := "", false
 	for i := range t.Frames {
 		f := &t.Frames[i]

@@ -54,6 +54,33 @@ func thread(tid int32, fact format.WaitFact, frame string) func(tp *analyzetest.
 	}
 }
 
+// backwardJob returns a recording of two ranks. Rank 0 waits in a backward pass, and rank 1 in a function of its own.
+func backwardJob(t *testing.T) *analyzetest.TestRecording {
+	tp := analyzetest.NewTestRecording(t)
+	condition := format.WaitFact{Reason: format.ReasonCondition, SystemCall: "futex"}
+	for id, frames := range map[int32][]string{
+		1: {"libtorch_cpu.so torch::autograd::ReadyQueue::pop", "/app/train.py:13 train_step"},
+		2: {"libtorch_cpu.so c10d::Reducer::finalize_backward", "libtorch_cpu.so torch::autograd::Engine::thread_main"},
+		3: {"libc.so.6 clock_nanosleep", "/app/train.py:39 wait_for_file"},
+	} {
+		tp.AddStackRow(id, format.StackComplete, "", "", analyzetest.ParseFrames(frames...))
+	}
+	for rank, pid := range []int32{42, 50} {
+		tp.AddRow(format.Row{
+			Kind: format.KindProcess, Name: "python3", Pid: pid, StartNs: analyzetest.Epoch, Device: -1,
+		})
+		tp.AddIdentity(pid, analyzetest.RankIdentity(rank, 2, "job"), nil)
+	}
+	add := func(pid, tid int32, fact format.WaitFact, stack int32) {
+		fact.When = format.WhenEnd
+		tp.AddThreadState(pid, tid, 59*analyzetest.Second, 50*analyzetest.Second, format.StateSleeping, fact, stack)
+	}
+	add(42, 42, condition, 1)
+	add(42, 43, condition, 2)
+	add(50, 50, sleeps, 3)
+	return tp
+}
+
 var (
 	sleeps = format.WaitFact{Reason: format.ReasonSleep, SystemCall: "clock_nanosleep"}
 	polls  = format.WaitFact{Reason: format.ReasonPoll, SystemCall: "epoll_wait"}
@@ -89,6 +116,12 @@ var silentCases = []silentCase{
 	{
 		"a rank sleeps while the others wait on the host", job("", sleeps, "/app/data.py:12 load"),
 		"notice", "the job may hang: rank 2 sleeps, at load (data.py:12)", "load (data.py:12)", 0,
+	},
+	{
+		"a rank sleeps while the other is in a backward pass", backwardJob, "problem",
+		"the job hangs: rank 1 sleeps, at wait_for_file (train.py:39), for at least 51.00s; 1 rank waits for it: rank 0 " +
+			"is in the collective all_reduce of DistributedDataParallel, waits for a condition",
+		"wait_for_file (train.py:39) in process 50", 2,
 	},
 	{"a server with ranks, without requests", job("", polls, "/app/serve.py:7 loop"), "", "", "", 0},
 	{"an idle kernel of Jupyter", process(thread(42, polls, "/venv/selectors.py:468 select")), "", "", "", 0},

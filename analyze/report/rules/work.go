@@ -200,8 +200,8 @@ func checkTinyKernels(s *Survey) ([]Hit, error) {
 		}
 	}
 	var span int64
-	for _, track := range s.gaps.Tracks {
-		span, unknown = max(span, track.UntilNs-track.FirstNs), unknown+track.Unreturned
+	for key, track := range s.gaps.Tracks {
+		span, unknown = max(span, s.gaps.RecordedNs(key)), unknown+track.Unreturned
 	}
 	perSec := float64(sum.Tiny) / (float64(max(1, span)) / 1e9)
 	if perSec < minTinyLaunchesPerSecond || units.Percent(sum.Tiny, sum.Sized) < minTinyLaunchSharePct {
@@ -279,8 +279,7 @@ func checkLaunchBound(s *Survey) ([]Hit, error) {
 				apart += n.Count
 			}
 		}
-		span := l.UntilNs - l.FirstNs
-		perSec := float64(l.Launches) / (float64(max(1, span)) / 1e9)
+		perSec := float64(l.Launches) / (float64(max(1, s.gaps.RecordedNs(track))) / 1e9)
 		if track.Device == gaps.AllDevicesOfProcess || l.Launches < minTrackLaunches || perSec < minLaunchesPerSecond ||
 			units.Percent(l.Launches-apart, l.Launches) < minCloseLaunchSharePct {
 			continue
@@ -343,7 +342,7 @@ func (s *Survey) describeUnderusedGPU(track gaps.DeviceTrack, h *Hit) (text stri
 	}
 	if index, ok := s.t.Facts.NVMLIndexOf(track.Pid, track.Device); ok {
 		if samples := s.samplesBetweenLaunches(index, catalog.MetricSMActive); samples != nil {
-			return fmt.Sprintf("while %.0f%% of the SMs are active", samples.Mean()), samples.Mean() < lowGPUActivityPct
+			return fmt.Sprintf("while %s of the SMs are active", roundShare(samples.Mean())), samples.Mean() < lowGPUActivityPct
 		}
 		if samples := s.samplesBetweenLaunches(index, catalog.MetricGPUUtilization); samples != nil {
 			return fmt.Sprintf(
@@ -354,6 +353,14 @@ func (s *Survey) describeUnderusedGPU(track gaps.DeviceTrack, h *Hit) (text stri
 	}
 	h.lowerConfidence(report.ConfidenceLow, "there are no samples of how busy this GPU was")
 	return fmt.Sprintf("and the process waits for the GPU only %.1f%% of that time", pct), true
+}
+
+// roundShare returns a share, %, that is never rounded to zero.
+func roundShare(pct float64) string {
+	if pct > 0 && pct < 1 {
+		return "less than 1%"
+	}
+	return fmt.Sprintf("%.0f%%", pct)
 }
 
 // launchSiteEvidence returns, as evidence, the call sites that launch kernels on a track.
