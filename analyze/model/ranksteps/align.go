@@ -88,13 +88,14 @@ func (k *rank) keyOf(i int) stepKey { return stepKey{k.sequences[i], k.sequences
 func (k *rank) stepOf(i int) straggler.Step {
 	s, ns := &k.steps[i], k.starts[i+1]-k.starts[i]
 	return straggler.Step{
-		AtNs:         k.starts[i],
-		DurNs:        ns,
-		BlockedNs:    min(s.blockedNs, ns),
-		HostCopyNs:   min(s.hostCopyNs, max(0, ns-s.blockedNs)),
-		CollectiveNs: min(s.collectiveNs, ns),
-		KernelNs:     s.kernelNs,
-		CopyNs:       s.copyNs,
-		Kernels:      s.kernels,
+		AtNs:             k.starts[i],
+		DurNs:            ns,
+		BlockedNs:        min(s.blockedNs, ns),
+		HostCollectiveNs: min(s.hostCollectiveNs, ns),
+		HostCopyNs:       min(s.hostCopyNs, max(0, ns-s.blockedNs)),
+		CollectiveNs:     min(s.collectiveNs, ns),
+		KernelNs:         s.kernelNs,
+		CopyNs:           s.copyNs,
+		Kernels:          s.kernels,
 	}
 }

@@ -14,9 +14,10 @@ import (
 type callKind uint8
 
 const (
-	callWait callKind = iota // waits for the GPU
-	callCopy                 // copies, without a wait for earlier work
-	callLong                 // another call that blocked the host for longLaunchNs
+	callWait       callKind = iota // waits for the GPU
+	callCopy                       // copies, without a wait for earlier work
+	callLong                       // another call that blocked the host for longLaunchNs
+	callCollective                 // no call of the driver: a wait for other ranks on the host, as with gloo
 )
 
 // hostCall is a call in which the host may be blocked.
@@ -121,9 +122,13 @@ func (k *rank) addCalls() {
 	for i := range k.calls {
 		c := &k.calls[i]
 		k.addSpan(c.startNs, c.startNs+c.durNs, func(s *stepSum, ns int64) {
-			if c.kind == callCopy {
+			switch c.kind {
+			case callCopy:
 				s.hostCopyNs += ns
-			} else {
+			case callCollective:
+				s.hostCollectiveNs += ns
+				s.blockedNs += ns
+			default:
 				s.blockedNs += ns
 			}
 		})

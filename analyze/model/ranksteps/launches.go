@@ -31,6 +31,9 @@ func (r *Reader) addByLaunches(t *timeline.Timeline, i int, byPid map[int32]*ran
 	if err := readHostCalls(t, byPid); err != nil {
 		return err
 	}
+	if err := readCollectiveWaits(t, byPid); err != nil {
+		return err
+	}
 	mixes, err := kernelMixes(t, byPid)
 	if err != nil {
 		return err

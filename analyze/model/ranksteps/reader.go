@@ -50,6 +50,7 @@ type rank struct {
 // stepSum has the times of a step, ns.
 type stepSum struct {
 	blockedNs, hostCopyNs          int64
+	hostCollectiveNs               int64 // part of blockedNs
 	collectiveNs, kernelNs, copyNs int64
 	kernels, collectives           int32
 }

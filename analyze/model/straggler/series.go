@@ -16,8 +16,10 @@ type Series struct {
 // Step has the times of one step in ns, and counts. AtNs is Unix ns on the clock of the rank's host.
 type Step struct {
 	AtNs, DurNs int64
-	// BlockedNs is the time in calls of the driver that wait for the GPU.
+	// BlockedNs is the time in calls of the driver that wait for the GPU, and HostCollectiveNs.
 	BlockedNs int64
+	// HostCollectiveNs is the time in which the host waits for other ranks outside of the driver, as with gloo.
+	HostCollectiveNs int64
 	// HostCopyNs is the time in other calls that copy.
 	HostCopyNs int64
 	// CollectiveNs is the time of the GPU in which only kernels of NCCL ran. KernelNs and CopyNs are its times in

@@ -85,29 +85,47 @@ const gradientReduction = "all_reduce of DistributedDataParallel"
 // linkBackward finds the threads that wait in a backward pass until an autograd thread has the gradients of all ranks.
 // The names are those of torch/csrc/autograd/engine.cpp and torch/csrc/distributed/c10d/reducer.cpp.
 func (l *Look) linkBackward() {
-	isIn := func(t *Thread, function string) bool {
-		return slices.ContainsFunc(t.Frames, func(f format.Frame) bool {
-			return f.Type == "native" && strings.HasPrefix(f.Func, function)
-		})
-	}
-	if !slices.ContainsFunc(l.Threads, func(t Thread) bool { return isIn(&t, "c10d::Reducer::finalize_backward") }) {
+	if !slices.ContainsFunc(l.Threads, func(t Thread) bool { return InReducer(t.Frames) }) {
 		return
 	}
 	for i := range l.Threads {
 		t := &l.Threads[i]
-		t.InBackward = t.hasPython() && isIn(t, "torch::autograd::ReadyQueue::pop")
+		t.InBackward = t.hasPython() && InAutograd(t.Frames)
 	}
 }
 
-// Collective returns the name of the collective operation in which the thread is, "" for none. It is a
-// function of torch.distributed that the program called, one of NCCL, or that of a backward pass.
+// reducerWait is the function in which an autograd thread waits for the gradients of other ranks.
+const reducerWait = "c10d::Reducer::finalize_backward"
+
+// InAutograd reports whether a thread with a stack waits for work of autograd, or until another thread has done it.
+func InAutograd(frames []format.Frame) bool { return isIn(frames, "torch::autograd::ReadyQueue::pop") }
+
+// InReducer reports whether an autograd thread with a stack waits for the gradients of other ranks.
+func InReducer(frames []format.Frame) bool { return isIn(frames, reducerWait) }
+
+// isIn reports whether a function of a library is in the stack.
+func isIn(frames []format.Frame, function string) bool {
+	return slices.ContainsFunc(frames, func(f format.Frame) bool {
+		return f.Type == "native" && strings.HasPrefix(f.Func, function)
+	})
+}
+
+// Collective returns the name of the collective operation in which the thread is, "" for none: as CollectiveOf, or that
+// of the backward pass in which the thread waits.
 func (t *Thread) Collective() string {
 	if t.InBackward {
 		return gradientReduction
 	}
+	return CollectiveOf(t.Frames, t.Wait.CUDACall != "")
+}
+
+// CollectiveOf returns the name of the collective operation in which a thread with a stack is, "" for none. It is a
+// function of torch.distributed that the program called, one of NCCL, or that of a backward pass. inCUDA says that the
+// thread is in a CUDA call. Threads of a library without Python frames are in none otherwise.
+func CollectiveOf(frames []format.Frame, inCUDA bool) string {
 	collective, hasPython := "", false
-	for i := range t.Frames {
-		f := &t.Frames[i]
+	for i := range frames {
+		f := &frames[i]
 		switch {
 		case f.Type == "python" && isDistributed(f.File):
 			if name := f.Func[strings.LastIndexByte(f.Func, '.')+1:]; name != "wrapper" && name != "<module>" {
@@ -120,10 +138,13 @@ func (t *Thread) Collective() string {
 			collective = f.Func
 		}
 	}
-	if !hasPython && t.Wait.CUDACall == "" && !strings.HasPrefix(collective, "nccl") {
-		return "" // a thread of the library
+	switch {
+	case hasPython, inCUDA, strings.HasPrefix(collective, "nccl"):
+		return collective
+	case InReducer(frames):
+		return gradientReduction
 	}
-	return collective
+	return "" // a thread of the library
 }
 
 // isDistributed reports whether a Python file has the collectives of PyTorch. The launcher is in another
@@ -244,6 +265,9 @@ func (t *Thread) rank(preferred int32) int {
 }
 
 // hasPython reports whether the thread runs Python code.
-func (t *Thread) hasPython() bool {
-	return slices.ContainsFunc(t.Frames, func(f format.Frame) bool { return f.Type == "python" })
+func (t *Thread) hasPython() bool { return HasPython(t.Frames) }
+
+// HasPython reports whether a stack has a Python frame.
+func HasPython(frames []format.Frame) bool {
+	return slices.ContainsFunc(frames, func(f format.Frame) bool { return f.Type == "python" })
 }

@@ -27,7 +27,12 @@ type ProcessVerdict struct {
 	Reasons     []string
 	stack       string   // what its thread does, as a sentence; "": unknown
 	waitingIn   *callRef // open call that determines the state; nil if there is none
+	// isSilentRank reports that a SilentVerdict determines the state.
+	isSilentRank bool
 }
+
+// IsSilentRank reports whether a SilentVerdict determines the state.
+func (p *ProcessVerdict) IsSilentRank() bool { return p.isSilentRank }
 
 // addEvidence adds a sentence to the evidence of the verdict.
 func (p *ProcessVerdict) addEvidence(format string, args ...any) {
@@ -45,6 +50,12 @@ func (s *Scan) Classify(polls *pollCounts) []ProcessVerdict {
 		list = append(list, p)
 	}
 	s.compareGroups(list)
+	sortVerdicts(list)
+	return list
+}
+
+// sortVerdicts sorts verdicts by state, the worst first, then by differences and silent time.
+func sortVerdicts(list []ProcessVerdict) {
 	slices.SortStableFunc(list, func(a, b ProcessVerdict) int {
 		return cmp.Or(
 			cmp.Compare(a.State, b.State),
@@ -52,7 +63,6 @@ func (s *Scan) Classify(polls *pollCounts) []ProcessVerdict {
 			cmp.Compare(b.SilentNs, a.SilentNs),
 		)
 	})
-	return list
 }
 
 // classifyProcess returns the verdict of a process from the verdicts of its threads.

@@ -9,7 +9,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// SilentVerdict is the state of a process that made no call in the window. The states of its threads prove it.
+// SilentVerdict is the state of a process that made no call in the window, or of a rank that was busy and then made no
+// more. The states of its threads prove it.
 type SilentVerdict struct {
 	threadstate.Member
 	// State is StateHanging, or StateWaiting. Ranks wait if none of them is in a call of CUDA or NCCL, or in a backward
@@ -33,13 +34,14 @@ const (
 var statesOfWaits = [...]HangState{waitNone: StateAlive, waitMaybe: StateWaiting, waitStuck: StateHanging}
 
 // ClassifySilent returns the verdicts on processes without calls that hang or wait for another rank, the awaited ones
-// first, then by pid. verdicts are those on the processes with calls. Launchers, helpers of ranks, and processes
-// without recorded states of threads have no verdict. It returns errors of reading the recording.
+// first, then by pid. verdicts are those on the processes with calls. The idle ranks among them have a verdict, too,
+// and ClassifySilent raises their states there. Launchers, helpers of ranks, and processes without recorded states of
+// threads have no verdict. It returns errors of reading the recording.
 func (s *Scan) ClassifySilent(verdicts []ProcessVerdict) ([]SilentVerdict, error) {
 	if err := s.readLooks(); err != nil {
 		return nil, err
 	}
-	preferred := make(map[int32]int32)
+	preferred := s.idleRanks(verdicts)
 	for _, pid := range s.processesWithoutCalls() {
 		preferred[pid] = 0
 	}
@@ -58,7 +60,34 @@ func (s *Scan) ClassifySilent(verdicts []ProcessVerdict) ([]SilentVerdict, error
 		}
 	}
 	slices.SortStableFunc(list, func(a, b SilentVerdict) int { return a.order() - b.order() })
+	raiseStates(verdicts, list)
 	return list, nil
+}
+
+// idleRanks returns the idle ranks whose threads were looked at after their last call, as preferred threads of members.
+func (s *Scan) idleRanks(verdicts []ProcessVerdict) map[int32]int32 {
+	preferred := make(map[int32]int32)
+	for i := range verdicts {
+		pid := verdicts[i].History.Pid
+		look, _ := s.mainThread(pid, 0)
+		if verdicts[i].State == StateIdle && s.T.Facts.RankText(pid) != "" && look != nil &&
+			look.AtNs >= verdicts[i].History.lastNs {
+			preferred[pid] = 0
+		}
+	}
+	return preferred
+}
+
+// raiseStates gives processes the states that the states of their threads prove.
+func raiseStates(verdicts []ProcessVerdict, list []SilentVerdict) {
+	for i := range list {
+		for k := range verdicts {
+			if p := &verdicts[k]; p.History.Pid == list[i].Look.Pid {
+				p.State, p.isSilentRank = list[i].State, true
+			}
+		}
+	}
+	sortVerdicts(verdicts)
 }
 
 // isRank reports whether the process is a rank of a job.

@@ -51,7 +51,8 @@ var totalColumns = []report.Column{
 	{
 		Key: "hanging", Title: "hanging", Unit: report.UnitCount,
 		About: "processes in state hanging, and processes without calls that hang. A thread of these has waited for " +
-			"at least --long in CUDA, in NCCL or for a lock, or other ranks wait so for the process",
+			"at least --long in CUDA, in NCCL, in a backward pass for other ranks or for a lock, or other ranks wait so " +
+			"for the process",
 	},
 	{Key: "polling", Title: "polling", Unit: report.UnitCount, About: "processes in state polling"},
 	{
@@ -114,7 +115,9 @@ func (s *Scan) computeTotals(
 ) []report.Fact {
 	var counts [stateCount]int64
 	for i := range withoutCalls {
-		counts[withoutCalls[i].State]++
+		if s.Processes[withoutCalls[i].Look.Pid] == nil {
+			counts[withoutCalls[i].State]++
+		}
 	}
 	var odd, open, silent int64
 	for i := range verdicts {

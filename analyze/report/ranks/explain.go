@@ -76,7 +76,22 @@ const leastOwnShare = 0.9
 // isProven reports whether other ranks wait for a late one. Without recorded collectives, the host of that rank may do
 // its extra work while its GPU is busy, so that no rank waits for it.
 func (s *State) isProven(v *Verdict) bool {
-	return !s.Ranks[v.Series].ByLaunches || v.OwnNs >= leastOwnShare*v.StepNs || v.afterWait
+	return !s.Ranks[v.Series].ByLaunches || v.OwnNs >= leastOwnShare*v.StepNs || v.afterWait || s.isAwaited(v)
+}
+
+// isAwaited reports whether another rank waits in collectives on its host for most of the lateness of a rank.
+func (s *State) isAwaited(v *Verdict) bool {
+	if v.Other < 0 {
+		return false
+	}
+	waits := func(member int) (ns float64) {
+		steps := s.Series[member].Steps
+		for i := min(v.FromStep, len(steps)); i < min(v.ToStep, len(steps)); i++ {
+			ns += float64(steps[i].HostCollectiveNs)
+		}
+		return ns / float64(max(1, v.ToStep-v.FromStep))
+	}
+	return waits(v.Other)-waits(v.Series) >= v.LateNs/2
 }
 
 // readSide reads what a member did in the steps of a verdict.

@@ -191,7 +191,7 @@ func (f *folding) explainIdleGPUs() error {
 func (f *folding) explainIdle(h *Hit, causes *idleCauses) {
 	headline := fmt.Sprintf("GPU idle %.0f%%: %s", h.sharePct, causes.text())
 	main := &causes.list[0]
-	cause := f.findingOfAny(main.rules, h.pid)
+	cause := f.findingOfAny(main.rules, main.pidOfRule(h.pid))
 	if cause == nil {
 		h.Summary, h.Advice = headline, cmp.Or(main.advice, h.Advice)
 		h.Evidence = append([]Evidence{main.evidence(causes)}, h.Evidence...)
@@ -209,7 +209,7 @@ func (f *folding) explainIdle(h *Hit, causes *idleCauses) {
 		h.foldInto(cause)
 	}
 	for _, further := range causes.named()[1:] {
-		if hit := f.findingOfAny(further.rules, h.pid); hit != nil && hit != cause {
+		if hit := f.findingOfAny(further.rules, further.pidOfRule(h.pid)); hit != nil && hit != cause {
 			hit.foldInto(cause)
 		}
 	}

@@ -24,13 +24,15 @@ type idleCause struct {
 	text string // a noun phrase: what happened instead
 	// isOfHost reports that the rule says no more than the share of the time.
 	isOfHost bool
-	advice   string
-	rules    []*Rule
-	ns       float64
-	place    string // the line with the most time; "": unknown
-	stack    int32
-	mostNs   float64 // time at place
-	atNs     int64   // Unix ns of an occurrence there; 0: unknown
+	// isOfRanks reports that the rule may be about another process of the job.
+	isOfRanks bool
+	advice    string
+	rules     []*Rule
+	ns        float64
+	place     string // the line with the most time; "": unknown
+	stack     int32
+	mostNs    float64 // time at place
+	atNs      int64   // Unix ns of an occurrence there; 0: unknown
 }
 
 // add adds time at a line to a cause.
@@ -39,6 +41,14 @@ func (c *idleCause) add(ns float64, place string, stack int32, atNs int64) {
 	if ns > c.mostNs {
 		c.mostNs, c.place, c.stack, c.atNs = ns, place, stack, atNs
 	}
+}
+
+// pidOfRule returns the process whose hits of the rules explain the idle GPU of a process, 0 for any.
+func (c *idleCause) pidOfRule(pid int32) int32 {
+	if c.isOfRanks {
+		return 0
+	}
+	return pid
 }
 
 // sharePct returns the share of the idle time that a cause explains, in percent.
@@ -103,6 +113,13 @@ var otherThreadCause = hostCause{
 	text: "waits for another thread",
 	advice: "Find out what the other threads do meanwhile (gpurec analyze cpu), and make the one that ends the wait " +
 		"faster.",
+}
+
+// rankCause describes a wait in a collective on the host.
+var rankCause = hostCause{
+	text: "waits for other ranks",
+	advice: "Find out which rank is late (gpurec analyze ranks). If none is, communicate less often, or overlap it with " +
+		"the computation.",
 }
 
 // hostCauses describes what a host can do while the GPU is idle. Causes without a rule are kept apart by line.
@@ -178,6 +195,7 @@ var driverCauses = []struct {
 // idleCauseSet collects the causes of an idle GPU.
 type idleCauseSet struct {
 	causes map[string]*idleCause // by text, and by line for causes without a rule
+	pid    int32                 // process whose host is late
 }
 
 // cause returns the cause with a key.
@@ -204,6 +222,8 @@ func (c *idleCauseSet) addLaunching(ns float64, place string, stack int32, atNs 
 func (c *idleCauseSet) addHost(s *Survey, e *hosttime.Entry, scale float64) {
 	about, place := &hostCauses[e.Cause], ""
 	switch {
+	case !e.Cause.IsRunning() && e.Stack != 0 && s.rankWaits.isForRanks(c.pid, e.Stack):
+		about = &rankCause
 	case e.InLoader:
 		about = &hostCauses[hosttime.CauseLoader]
 	case e.Cause == hosttime.CauseLock && e.Owner.Tid == 0:
@@ -217,6 +237,10 @@ func (c *idleCauseSet) addHost(s *Survey, e *hosttime.Entry, scale float64) {
 		return
 	case e.Cause.IsRunning() && e.Ns < longPauseNs*float64(e.Spans):
 		c.addLaunching(e.Ns*scale, place, e.Stack, e.LongestFromNs)
+	case about == &rankCause:
+		cause := c.cause(about.text, about.text, about.advice, &stragglerRule)
+		cause.isOfRanks = true
+		cause.add(e.Ns*scale, place, e.Stack, e.LongestFromNs)
 	case about.rule != nil:
 		cause := c.cause(about.text, about.text, about.rule.advice, about.rule)
 		cause.isOfHost = true
@@ -251,8 +275,12 @@ func (c *idleCauseSet) sorted(idleNs float64) *idleCauses {
 
 // idleCausesOf returns the causes of the idle time of a hit of rule gpu-idle.
 func (s *Survey) idleCausesOf(h *Hit) (*idleCauses, error) {
-	set := &idleCauseSet{causes: make(map[string]*idleCause)}
+	set := &idleCauseSet{causes: make(map[string]*idleCause), pid: h.pid}
+	if err := s.readRankWaits(); err != nil {
+		return nil, err
+	}
 	if h.idleDevice != nil {
+		set.pid = h.idleDevice.Pid
 		set.addDevice(s, h.idleDevice)
 		return set.sorted(h.idleDevice.Time.Idle.ProbableNs), nil
 	}

@@ -84,6 +84,7 @@ type Survey struct {
 	hang            *hang.Scan
 	idle            *idle.Result // nil before findIdleTimes
 	lateHosts       []lateHost   // nil before findLateHosts
+	rankWaits       *rankWaits   // nil before readRankWaits
 	processVerdicts []hang.ProcessVerdict
 	silent          []hang.SilentVerdict // processes without calls that hang or wait
 	ranks           *rankstate.State     // nil before findRanks, and without several ranks

@@ -1,0 +1,50 @@
+package ranksteps
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/hosttime"
+	"github.com/gpurec/gpurec/analyze/model/threadstate"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+)
+
+// readCollectiveWaits adds the times in which the hosts of ranks wait for other ranks outside of the driver, as with
+// gloo. Waits of several threads at once count once. It needs rows of host waits.
+func readCollectiveWaits(t *timeline.Timeline, byPid map[int32]*rank) error {
+	waits := make(map[int32][]interval)
+	isCollective := make(map[int32]bool) // by stack
+	err := hosttime.EachGroup(t, func(rows *hosttime.Rows) error {
+		for i := range rows.Waits {
+			w := &rows.Waits[i]
+			if byPid[w.Pid] == nil || w.Fact.CUDACall != "" || len(waits[w.Pid]) >= maxHostCalls {
+				continue
+			}
+			is, known := isCollective[w.Stack]
+			if !known {
+				is = threadstate.CollectiveOf(t.FramesOfStack(w.Stack), false) != ""
+				isCollective[w.Stack] = is
+			}
+			if is {
+				waits[w.Pid] = append(waits[w.Pid], interval{w.FromNs, w.ToNs})
+			}
+		}
+		return nil
+	})
+	for pid, list := range waits {
+		byPid[pid].addCollectiveWaits(list)
+	}
+	return err
+}
+
+// addCollectiveWaits adds the union of waits to the calls of a rank.
+func (k *rank) addCollectiveWaits(list []interval) {
+	slices.SortFunc(list, func(a, b interval) int { return cmp.Compare(a.fromNs, b.fromNs) })
+	untilNs := int64(0)
+	for _, w := range list {
+		if from := max(w.fromNs, untilNs); w.toNs > from {
+			k.calls = append(k.calls, hostCall{startNs: from, durNs: w.toNs - from, kind: callCollective})
+			untilNs = w.toNs
+		}
+	}
+}
