@@ -13,14 +13,22 @@ const (
 	HungRankPid = 42
 )
 
+// Broadcast makes the ranks of HungJob wait in a broadcast, as a server without requests does.
+const Broadcast = "broadcast"
+
 // HungJob returns a recording of a job that hung before it. torchrun waits for its ranks. The last rank waits as late
-// says, with the stack lateFrames, innermost first. The others are in a collective of waits, a CUDA call or "".
+// says, with the stack lateFrames, innermost first. The others are in all_reduce, and there in waits, a CUDA call or "".
+// If waits is Broadcast, they are in a broadcast.
 func HungJob(t testing.TB, ranks int, waits string, late format.WaitFact, lateFrames ...string) *TestRecording {
 	tp := NewTestRecording(t)
 	const collective, lateStack, launcher = 11, 12, 13
+	function := "all_reduce"
+	if waits == Broadcast {
+		function, waits = Broadcast, ""
+	}
 	for id, frames := range map[int32][]string{
 		collective: {
-			"libc.so.6 poll", "/venv/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py:2501 all_reduce",
+			"libc.so.6 poll", "/venv/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py:2501 " + function,
 			"/app/train.py:31 step", "/app/train.py:40 main",
 		},
 		lateStack: lateFrames,

@@ -97,6 +97,15 @@ func (l *Look) linkBackward() {
 // reducerWait is the function in which an autograd thread waits for the gradients of other ranks.
 const reducerWait = "c10d::Reducer::finalize_backward"
 
+// Reduces reports whether the thread is in a collective in which each rank contributes data. In the others, such as a
+// broadcast or a barrier, the ranks of an idle server wait for work.
+func (t *Thread) Reduces() bool {
+	name := strings.ToLower(t.Collective())
+	return slices.ContainsFunc([]string{"reduce", "all_to_all", "alltoall"}, func(part string) bool {
+		return strings.Contains(name, part)
+	})
+}
+
 // InAutograd reports whether a thread with a stack waits for work of autograd, or until another thread has done it.
 func InAutograd(frames []format.Frame) bool { return isIn(frames, "torch::autograd::ReadyQueue::pop") }
 

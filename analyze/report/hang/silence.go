@@ -13,8 +13,8 @@ import (
 // more. The states of its threads prove it.
 type SilentVerdict struct {
 	threadstate.Member
-	// State is StateHanging, or StateWaiting. Ranks wait if none of them is in a call of CUDA or NCCL, or in a backward
-	// pass: a server without requests looks the same.
+	// State is StateHanging, or StateWaiting. Ranks wait if none of them is in a call of CUDA or NCCL, or reduces data: a
+	// server without requests looks the same.
 	State   HangState
 	SinceNs int64 // for which the thread has done the same at least
 	// IsAwaited reports that other ranks of its job wait, and this one does not: it is the cause.
@@ -27,7 +27,7 @@ type wait int
 const (
 	waitNone  wait = iota // nothing shows that it waits for others: it may be idle
 	waitMaybe             // in a collective outside of CUDA, or for a lock whose owner may wait for input
-	waitStuck             // in a call of CUDA or NCCL, in a backward pass, or for a lock whose owner does not run
+	waitStuck             // in a call of CUDA or NCCL, in a reduction, or for a lock whose owner does not run
 )
 
 // statesOfWaits are the states of processes by the wait of their thread.
@@ -128,7 +128,7 @@ func (s *Scan) waitOf(m *threadstate.Member) wait {
 		return waitNone
 	}
 	switch collective := t.Collective(); {
-	case t.Wait.CUDACall != "" && !onlyAsks(t.Wait.CUDACall), strings.HasPrefix(collective, "nccl"), t.InBackward:
+	case t.Wait.CUDACall != "" && !onlyAsks(t.Wait.CUDACall), strings.HasPrefix(collective, "nccl"), t.Reduces():
 		return waitStuck
 	case collective != "":
 		return waitMaybe

@@ -81,7 +81,7 @@ var symptoms = []symptom{
 	{rule: &brokenContextRule, causes: []*Rule{&xidRule, &useAfterFreeRule}},
 	{rule: &UncheckedErrorRule, causes: []*Rule{&brokenContextRule}},
 	{rule: &tinyKernelRule, causes: []*Rule{&launchBoundRule}},
-	{rule: &lowSMActivityRule, causes: []*Rule{&launchBoundRule, &tinyKernelRule}},
+	{rule: &lowSMActivityRule, causes: []*Rule{&launchBoundRule, &tinyKernelRule, &syncLoopRule}},
 	{rule: &exposedCommunicationRule, causes: []*Rule{&stragglerRule}, isOfOthers: true},
 	{rule: &gpuIdleRule, causes: []*Rule{&stragglerRule}}, // what makes the rank late leaves its GPU idle
 }

@@ -112,14 +112,15 @@ func (s *Survey) narrowLaunchPct(device int32) (pct float64, sized int64) {
 	return units.Percent(narrow, sized), sized
 }
 
-// isShared reports whether a process that is not recorded has memory on a GPU, and so may use it, too.
+// isShared reports whether several processes use a GPU: recorded ones, or one that is not and has memory on it.
 func (s *Survey) isShared(device int32) bool {
 	for _, sample := range s.t.Facts.ProcessMemoryAt(device, s.workSeries.Window.ToNs) {
 		if _, isRecorded := s.hang.Processes[sample.Pid]; !isRecorded {
 			return true
 		}
 	}
-	return false
+	pid := s.tracksByGPU[device][0].Pid
+	return slices.ContainsFunc(s.tracksByGPU[device], func(t gaps.DeviceTrack) bool { return t.Pid != pid })
 }
 
 // filterSamples returns the samples whose value matches, with their weights.

@@ -24,10 +24,16 @@ const (
 	maxCauses = 5
 )
 
+// moreTimedCalls is the factor of the calls that are read if the first ones do not show GPU times.
+const moreTimedCalls = 4
+
 // findIdleTimes returns the idle time of all devices with GPU times. It computes it only once.
 func (s *Survey) findIdleTimes() (_ *idle.Result, err error) {
 	if s.idle == nil && len(s.t.Facts.Channels) > 0 {
 		s.idle, err = idle.Of(s.t, s.filter, s.maxTimedCalls)
+		if err == nil && s.maxTimedCalls > 0 && len(s.idle.Devices) == 0 { // too few to know the channels
+			s.idle, err = idle.Of(s.t, s.filter, moreTimedCalls*s.maxTimedCalls)
+		}
 	}
 	if s.idle == nil {
 		return new(idle.Result), err
@@ -64,7 +70,7 @@ func (s *Survey) findByGPUTimes(
 	}
 	for _, d := range all.Devices {
 		share := shareOf(d, lengthOf(&d.Time))
-		if d.Time.SpanNs < minTimedSpanNs || share.probable < minPct {
+		if d.Time.SpanNs < minTimedSpanNs || share.probable < minPct || s.isRefuted(d, share, minPct) {
 			continue
 		}
 		h := s.newHit(
@@ -83,6 +89,21 @@ func (s *Survey) findByGPUTimes(
 		hits = append(hits, h)
 	}
 	return hits, nil
+}
+
+// maxUncertainty is the largest ratio of the share that a rule needs to the least share that GPU times permit, at which
+// they decide alone.
+const maxUncertainty = 4
+
+// isRefuted reports whether samples of the GPU contradict a share of its time that GPU times hardly bound: it was idle
+// for less than that. A GPU without samples does not contradict.
+func (s *Survey) isRefuted(d *idle.Device, share exposedShare, minPct float64) bool {
+	index, known := s.t.Facts.NVMLIndexOf(d.Pid, d.Device)
+	if !known || share.low >= minPct/maxUncertainty {
+		return false
+	}
+	idlePct, _, sampled := s.idlePctOf(index)
+	return sampled && idlePct < minPct
 }
 
 // partText says which part of the recording was read, or "" for all of it.

@@ -15,7 +15,8 @@ import (
 var objectLeakRule = Rule{
 	ID: "object-leak",
 	About: "the number of live driver objects of a call site grows, such as events, streams, graphs or modules: " +
-		"verdict growing of analyze objects. Suppressions of leaks apply",
+		"verdict growing of analyze objects. If only loaded code grows, it is a notice, because libraries keep it for " +
+		"later calls. Suppressions of leaks apply",
 	Report: "objects",
 	advice: "Destroy each object when it is no longer used, or keep a pool and use its objects again. In PyTorch, " +
 		"drop the references to events and to CUDA graphs.",
@@ -36,11 +37,14 @@ func newObjectScan(t *timeline.Timeline, opt *query.Options) (*objectreport.Scan
 
 func checkObjectLeak(s *Survey) ([]Hit, error) {
 	findings := s.objects.Classify()
-	h := Hit{Severity: SeverityProblem, Confidence: report.ConfidenceHigh}
+	h := Hit{Severity: SeverityNotice, Confidence: report.ConfidenceHigh}
 	var parts []string
 	for kind := range objects.NumKinds {
 		if text := objectreport.DescribeGrowth(findings, kind); text != "" {
 			parts = append(parts, text)
+			if kind != objects.KindModule && kind != objects.KindLibrary {
+				h.Severity = SeverityProblem
+			}
 		}
 	}
 	if len(parts) == 0 {

@@ -115,7 +115,16 @@ var silentCases = []silentCase{
 	},
 	{
 		"a rank sleeps while the others wait on the host", job("", sleeps, "/app/data.py:12 load"),
+		"problem", "the job hangs: rank 2 sleeps, at load (data.py:12)", "load (data.py:12)", 3,
+	},
+	{
+		"a rank sleeps while the others wait in a broadcast", job(analyzetest.Broadcast, sleeps, "/app/data.py:12 load"),
 		"notice", "the job may hang: rank 2 sleeps, at load (data.py:12)", "load (data.py:12)", 0,
+	},
+	{
+		"a rank waits for a queue", job("", format.WaitFact{Reason: format.ReasonCondition}, "/app/data.py:34 next_rows"),
+		"problem", "the job hangs: rank 2 waits for a condition, or a lock without an owner, at next_rows (data.py:34)",
+		"next_rows (data.py:34)", 3,
 	},
 	{
 		"a rank sleeps while the other is in a backward pass", backwardJob, "problem",
@@ -123,7 +132,7 @@ var silentCases = []silentCase{
 			"is in the collective all_reduce of DistributedDataParallel, waits for a condition",
 		"wait_for_file (train.py:39) in process 50", 2,
 	},
-	{"a server with ranks, without requests", job("", polls, "/app/serve.py:7 loop"), "", "", "", 0},
+	{"a server with ranks, without requests", job(analyzetest.Broadcast, polls, "/app/serve.py:7 loop"), "", "", "", 0},
 	{"an idle kernel of Jupyter", process(thread(42, polls, "/venv/selectors.py:468 select")), "", "", "", 0},
 	{
 		"an idle server whose watchdog asks", process(

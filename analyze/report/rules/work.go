@@ -3,6 +3,7 @@ package rules
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -238,6 +239,7 @@ func checkTinyKernels(s *Survey) ([]Hit, error) {
 			strings.Compare(a.Detail, b.Detail),
 		)
 	})
+	h.Evidence = lineFirst(h.Evidence)
 	return []Hit{h}, nil
 }
 
@@ -386,6 +388,24 @@ func (s *Survey) launchSiteEvidence(track gaps.DeviceTrack) []Evidence {
 	slices.SortFunc(list, func(a, b Evidence) int {
 		return cmp.Or(report.CompareCells(a.Count, b.Count), strings.Compare(a.Where, b.Where))
 	})
+	return lineFirst(list)
+}
+
+// minLineShare is the share of the largest count from which on evidence with a line comes first.
+const minLineShare = 0.25
+
+// linePattern matches a place with a file and a line.
+var linePattern = regexp.MustCompile(`\([^()]+:\d+\)$`)
+
+// lineFirst moves the first evidence with a line to the front of evidence sorted by count. Half of the launches of
+// a PyTorch program come from threads of autograd, which have no line.
+func lineFirst(list []Evidence) []Evidence {
+	i := slices.IndexFunc(list, func(e Evidence) bool { return linePattern.MatchString(e.Where) })
+	if i > 0 && float64(list[i].Count.(int64)) >= minLineShare*float64(list[0].Count.(int64)) {
+		first := list[i]
+		copy(list[1:i+1], list[:i])
+		list[0] = first
+	}
 	return list
 }
 
