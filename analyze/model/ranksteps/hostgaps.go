@@ -25,7 +25,7 @@ type HostTimes struct {
 
 // HostGap sums up the times between a call and the next one.
 type HostGap struct {
-	Call string  // function before, such as cuStreamSynchronize
+	Call string  // function before, such as cuStreamSynchronize, or a collective on the host
 	Ns   float64 // of all gaps
 	// Lines are the causes and lines of that time, the longest first. It is nil if the recording has no host times.
 	Lines []HostLine
@@ -68,6 +68,9 @@ func ReadHostTimes(t *timeline.Timeline, pid int32, fromNs, toNs int64) (*HostTi
 			return nil, t.WrapReadError(err)
 		}
 	}
+	if err := r.addCollectiveWaits(t); err != nil {
+		return nil, err
+	}
 	h := &HostTimes{Gaps: r.gaps(t)}
 	if hosttime.HasTimes(t) {
 		if err := h.addLines(t, pid); err != nil {
@@ -101,6 +104,15 @@ func (r *gapReader) addGroup(g *format.Group) {
 		}
 		r.calls = append(r.calls, gapCall{interval{at, at + max(0, dur[i])}, stack[i], tid[i], names[name.Index[i]]})
 	}
+}
+
+// addCollectiveWaits adds the waits for other ranks on the host as calls: their time is not the host's own.
+func (r *gapReader) addCollectiveWaits(t *timeline.Timeline) error {
+	return eachCollectiveWait(t, func(w *hosttime.Wait, name string) {
+		if w.Pid == r.pid && w.FromNs >= r.window.fromNs && w.FromNs <= r.window.toNs && len(r.calls) < maxGapCalls {
+			r.calls = append(r.calls, gapCall{interval{w.FromNs, w.ToNs}, w.Stack, w.Tid, r.names.NumberOf(name)})
+		}
+	})
 }
 
 // gaps returns the gaps between the calls.

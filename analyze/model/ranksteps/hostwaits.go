@@ -13,28 +13,37 @@ import (
 // gloo. Waits of several threads at once count once. It needs rows of host waits.
 func readCollectiveWaits(t *timeline.Timeline, byPid map[int32]*rank) error {
 	waits := make(map[int32][]interval)
-	isCollective := make(map[int32]bool) // by stack
-	err := hosttime.EachGroup(t, func(rows *hosttime.Rows) error {
-		for i := range rows.Waits {
-			w := &rows.Waits[i]
-			if byPid[w.Pid] == nil || w.Fact.CUDACall != "" || len(waits[w.Pid]) >= maxHostCalls {
-				continue
-			}
-			is, known := isCollective[w.Stack]
-			if !known {
-				is = threadstate.CollectiveOf(t.FramesOfStack(w.Stack), false) != ""
-				isCollective[w.Stack] = is
-			}
-			if is {
-				waits[w.Pid] = append(waits[w.Pid], interval{w.FromNs, w.ToNs})
-			}
+	err := eachCollectiveWait(t, func(w *hosttime.Wait, _ string) {
+		if byPid[w.Pid] != nil && len(waits[w.Pid]) < maxHostCalls {
+			waits[w.Pid] = append(waits[w.Pid], interval{w.FromNs, w.ToNs})
 		}
-		return nil
 	})
 	for pid, list := range waits {
 		byPid[pid].addCollectiveWaits(list)
 	}
 	return err
+}
+
+// eachCollectiveWait calls yield with the waits of threads in collectives outside of the driver, and the names of these.
+func eachCollectiveWait(t *timeline.Timeline, yield func(w *hosttime.Wait, collective string)) error {
+	names := make(map[int32]string) // by stack
+	return hosttime.EachGroup(t, func(rows *hosttime.Rows) error {
+		for i := range rows.Waits {
+			w := &rows.Waits[i]
+			if w.Fact.CUDACall != "" {
+				continue
+			}
+			name, known := names[w.Stack]
+			if !known {
+				name = threadstate.CollectiveOf(t.FramesOfStack(w.Stack), false)
+				names[w.Stack] = name
+			}
+			if name != "" {
+				yield(w, name)
+			}
+		}
+		return nil
+	})
 }
 
 // addCollectiveWaits adds the union of waits to the calls of a rank.

@@ -130,3 +130,69 @@ func TestHiddenHostWorkIsNotLate(t *testing.T) {
 		}
 	}
 }
+
+// TestLateRanksOfGloo has two ranks that reduce gradients on the host, in a thread of autograd. Rank 1 sleeps first. A
+// rank is late only if the other one waits for it.
+func TestLateRanksOfGloo(t *testing.T) {
+	testclass.Unit(t)
+	for awaited, want := range map[bool]string{
+		true:  "GPU idle 100%: waits for other ranks|rank 1 is late by 20.0ms a step|slept at load_batch (train.py:7)",
+		false: "",
+	} {
+		tp := analyzetest.NewTestRecording(t)
+		for id, frames := range map[int32][]string{
+			1: {"libcuda.so.1 cuLaunchKernel", "/app/train.py:12 train_step"},
+			2: {"libtorch_cpu.so c10d::Reducer::finalize_backward", "libtorch_cpu.so torch::autograd::Engine::thread_main"},
+			3: {"libc.so.6 clock_nanosleep", "/app/train.py:7 load_batch", "/app/train.py:20 main"},
+			4: {"libtorch_cpu.so torch::autograd::ReadyQueue::pop", "/app/train.py:13 train_step"},
+		} {
+			tp.AddStackRow(id, format.StackComplete, "", "", analyzetest.ParseFrames(frames...))
+		}
+		for rank := range 2 {
+			addGlooRank(tp, rank, awaited)
+		}
+		r := checked(t, tp, rules.Options{})
+		text := strings.Join(analyzetest.ColumnTexts(t, r, "hits", "what"), "\n")
+		if want == "" && strings.Contains(text, "is late") {
+			t.Errorf("no rank waits for the other: %s", text)
+		}
+		for _, part := range strings.Split(want, "|") {
+			if first, _, _ := strings.Cut(text, "\n"); !strings.Contains(first, part) {
+				t.Errorf("awaited %v: no %q in %s", awaited, part, text)
+			}
+		}
+	}
+}
+
+// addGlooRank adds 100 steps of 90 ms of a rank: launches, and a wait for the other rank of 70 ms. Rank 1 sleeps for 20 ms
+// before the launches. If it is awaited, it waits for 50 ms.
+func addGlooRank(tp *analyzetest.TestRecording, rank int, awaited bool) {
+	pid := int32(42 + rank)
+	tp.AddRow(format.Row{Kind: format.KindProcess, Name: "train", Pid: pid, StartNs: analyzetest.Epoch, Device: -1})
+	tp.AddIdentity(pid, analyzetest.RankIdentity(rank, 2, "job"), nil)
+	sleepNs, waitNs := int64(0), 70*analyzetest.Ms
+	if rank == 1 {
+		sleepNs = 20 * analyzetest.Ms
+		if awaited {
+			waitNs -= sleepNs
+		}
+	}
+	add := func(tid int32, at, dur int64, stack int32, reason string) {
+		tp.AddWait(tid, at, dur, 0, format.StateSleeping, stack, format.WaitFact{Reason: reason}).Pid = pid
+	}
+	for step := range int64(100) {
+		at := analyzetest.Second + 90*analyzetest.Ms*step
+		if sleepNs > 0 {
+			add(pid, at, sleepNs, 3, format.ReasonSleep)
+		}
+		at += sleepNs
+		for i, kernel := range []string{"embed", "gemm", "loss"} {
+			row := tp.AddCall(format.KindLaunch, "cuLaunchKernel", at+int64(i)*10*analyzetest.Us, analyzetest.Us)
+			analyzetest.SetStackAndSite(row, 1, "train_step (train.py:12)")
+			row.Pid, row.Tid, row.Kernel, row.Stream = pid, pid, kernel, 7
+		}
+		at += analyzetest.Ms
+		add(pid, at, waitNs, 4, format.ReasonLock)
+		add(pid+100, at, waitNs, 2, format.ReasonLock)
+	}
+}
