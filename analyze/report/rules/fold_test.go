@@ -319,6 +319,26 @@ func TestLowSMActivityOfSharedGPUs(t *testing.T) {
 	}
 }
 
+// TestSamplesRefuteIdleGPUs has a program whose GPU times bound the idle time loosely.
+func TestSamplesRefuteIdleGPUs(t *testing.T) {
+	testclass.Unit(t)
+	programs := idlePrograms()
+	launches := programs[slices.IndexFunc(programs, func(p idleProgram) bool { return p.name == "launches" })]
+	for active, want := range map[float64]bool{5: true, 95: false} {
+		tp := launches.record(t, true)
+		tp.AddRow(
+			format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: analyzetest.Epoch},
+		)
+		for at := int64(0); at < 8*analyzetest.Second; at += 100 * analyzetest.Ms {
+			tp.AddNVMLSample(0, at, catalog.MetricSMActive, active)
+		}
+		r := checked(t, tp, rules.Options{Rules: []string{"gpu-idle"}})
+		if whats := analyzetest.ColumnTexts(t, r, "hits", "what"); (len(whats) > 0) != want {
+			t.Errorf("%.0f%% of the SMs active: %q", active, whats)
+		}
+	}
+}
+
 // TestEqualPlacesAreOneFinding runs the same program on two GPUs.
 func TestEqualPlacesAreOneFinding(t *testing.T) {
 	testclass.Unit(t)
@@ -346,5 +366,51 @@ func TestEqualPlacesAreOneFinding(t *testing.T) {
 	}
 	if n, _, _ := r.FindNumber("gc_pause"); n != 2 {
 		t.Errorf("--fail-on sees %v rows of evidence, want one for each GPU", n)
+	}
+}
+
+// TestGrowingCodeIsANotice has libraries that are loaded all the time, and then events that grow, too.
+func TestGrowingCodeIsANotice(t *testing.T) {
+	testclass.Unit(t)
+	for _, c := range []struct {
+		calls []string
+		want  string
+	}{
+		{[]string{"cuLibraryLoadData"}, "notice"},
+		{[]string{"cuLibraryLoadData", "cuEventCreate"}, "problem"},
+	} {
+		tp := analyzetest.SteadyRecording(t)
+		for k, call := range c.calls {
+			for i := range int64(58) {
+				row := tp.AddAPICall(call, i*analyzetest.Second, int64(k+1)<<20+i*0x100, 0)
+				analyzetest.SetStackAndSite(row, 1, "train_step (train.cc:10)")
+			}
+		}
+		r := checked(t, tp, rules.Options{Rules: []string{"object-leak"}})
+		if got := analyzetest.ColumnTexts(t, r, "hits", "severity"); len(got) != 1 || got[0] != c.want {
+			t.Errorf("%v: %v, want %s", c.calls, got, c.want)
+		}
+	}
+}
+
+// TestLinesComeFirst has launches by a function without a line, and fewer at a line.
+func TestLinesComeFirst(t *testing.T) {
+	testclass.Unit(t)
+	for atLine, want := range map[int]string{2000: "step (model.py:24)", 400: "InputBuffer::add"} {
+		tp := analyzetest.NewTestRecording(t)
+		tp.AddStack(1, "main")
+		for i := range int64(4000 + atLine) {
+			row := tp.AddFullLaunch(i*100*analyzetest.Us, "tiny(int)")
+			row.GridX, row.GridY, row.GridZ, row.BlockX, row.BlockY, row.BlockZ = 1, 1, 1, 32, 1, 1
+			site := "InputBuffer::add"
+			if i < int64(atLine) {
+				site = "step (model.py:24)"
+			}
+			analyzetest.SetStackAndSite(row, 1, site)
+		}
+		r := checked(t, tp, rules.Options{Rules: []string{"tiny-kernels"}})
+		if got := analyzetest.ColumnTexts(t, r, "hits", "where"); len(got) != 1 || !strings.HasPrefix(got[0], want) {
+			t.Errorf("%d launches at a line: %v, want %s", atLine, got, want)
+		}
 	}
 }

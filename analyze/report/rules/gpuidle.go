@@ -2,6 +2,7 @@ package rules
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/idle"
@@ -37,12 +38,13 @@ func checkGPUIdle(s *Survey) ([]Hit, error) {
 		if err != nil {
 			return nil, err
 		}
-		return s.findByGPUTimes(
+		hits, err := s.findByGPUTimes(
 			minIdleSharePct,
 			"idle",
 			func(t *idle.Time) idle.Estimate { return t.Idle },
 			idle.Reason.IsIdle,
 		)
+		return slices.DeleteFunc(hits, func(h Hit) bool { return s.samplesRefuteIdle(h.idleDevice) }), err
 	}
 	var hits []Hit
 	for _, device := range s.listUsedGPUs() {
@@ -93,6 +95,17 @@ func checkGPUIdle(s *Survey) ([]Hit, error) {
 		hits = append(hits, h...)
 	}
 	return hits, nil
+}
+
+// samplesRefuteIdle reports whether samples of a GPU exclude the idle time that GPU times estimate. An estimate between
+// loose bounds can be far from the truth. Samples do not refute if the GPU has none, or several processes use it.
+func (s *Survey) samplesRefuteIdle(d *idle.Device) bool {
+	index, known := s.t.Facts.NVMLIndexOf(d.Pid, d.Device)
+	if share := shareOf(d, d.Time.Idle); known && share.low < minIdleSharePct && len(s.tracksByGPU[index]) > 0 {
+		_, mostPct, sampled := s.idlePctOf(index)
+		return sampled && share.probable > mostPct && !s.isShared(index)
+	}
+	return false
 }
 
 // idlePctOf bounds the share of the time in which no kernel ran on a GPU, by its samples. GPM's graphics activity

@@ -70,7 +70,7 @@ func (s *Survey) findByGPUTimes(
 	}
 	for _, d := range all.Devices {
 		share := shareOf(d, lengthOf(&d.Time))
-		if d.Time.SpanNs < minTimedSpanNs || share.probable < minPct || s.isRefuted(d, share, minPct) {
+		if d.Time.SpanNs < minTimedSpanNs || share.probable < minPct {
 			continue
 		}
 		h := s.newHit(
@@ -89,21 +89,6 @@ func (s *Survey) findByGPUTimes(
 		hits = append(hits, h)
 	}
 	return hits, nil
-}
-
-// maxUncertainty is the largest ratio of the share that a rule needs to the least share that GPU times permit, at which
-// they decide alone.
-const maxUncertainty = 4
-
-// isRefuted reports whether samples of the GPU contradict a share of its time that GPU times hardly bound: it was idle
-// for less than that. A GPU without samples does not contradict.
-func (s *Survey) isRefuted(d *idle.Device, share exposedShare, minPct float64) bool {
-	index, known := s.t.Facts.NVMLIndexOf(d.Pid, d.Device)
-	if !known || share.low >= minPct/maxUncertainty {
-		return false
-	}
-	idlePct, _, sampled := s.idlePctOf(index)
-	return sampled && idlePct < minPct
 }
 
 // partText says which part of the recording was read, or "" for all of it.

@@ -344,7 +344,10 @@ func (s *Survey) describeUnderusedGPU(track gaps.DeviceTrack, h *Hit) (text stri
 	}
 	if index, ok := s.t.Facts.NVMLIndexOf(track.Pid, track.Device); ok {
 		if samples := s.samplesBetweenLaunches(index, catalog.MetricSMActive); samples != nil {
-			return fmt.Sprintf("while %s of the SMs are active", roundShare(samples.Mean())), samples.Mean() < lowGPUActivityPct
+			return fmt.Sprintf(
+				"while %s of the SMs are active",
+				roundShare(samples.Mean()),
+			), samples.Mean() < lowGPUActivityPct
 		}
 		if samples := s.samplesBetweenLaunches(index, catalog.MetricGPUUtilization); samples != nil {
 			return fmt.Sprintf(
