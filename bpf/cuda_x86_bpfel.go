@@ -559,6 +559,7 @@ type CudaThread struct {
 	}
 	Fingerprint     uint64
 	ExpectedStack   uint64
+	Sequence        uint64
 	PathKey         uint64
 	PreviousStack   uint64
 	Repeats         uint64

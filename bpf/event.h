@@ -489,6 +489,7 @@ struct thread {
 	struct open_call calls[MAX_OPEN];
 	__u64 fingerprint; /* key under which the unwound stack is cached, 0: do not cache it */
 	__u64 expected_stack; /* in a check: the stack that would have been inferred, otherwise 0 */
+	__u64 sequence; /* key of LEVEL_SEQUENCE if the call's stack was not inferred from its frames, 0: none */
 	__u64 path_key;       /* key of the path that matched, for LEVEL_PATH */
 	__u64 previous_stack; /* stack of the thread's previous call, 0: none yet */
 	__u64 repeats;     /* how often previous_stack repeated in a row, at most MAX_REPEATS */

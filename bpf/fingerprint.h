@@ -154,6 +154,23 @@ static __always_inline void learn_sequence(__u64 key, struct cached_stack *k, st
 		k->hits++;
 }
 
+/*
+ * Marks the sequence as ambiguous if it predicts another stack than the thread's current call has,
+ * a call whose stack could not be inferred. Otherwise a frequent path alone would teach the
+ * sequence while a rare path is new, and later calls of the rare path would get the wrong stack.
+ */
+GLOBAL_FUNC int contradict_sequence(struct thread *t, __u32 pid, __u64 stack_id)
+{
+	struct cached_stack *k;
+
+	if (!t || !t->sequence)
+		return 0;
+	k = find_cached(pid, t->sequence);
+	if (k && k->stack_id != stack_id)
+		k->ambiguous = 1;
+	return 0;
+}
+
 /* The longest run of equal stacks that is counted. The stack after a run often differs. */
 #define MAX_REPEATS 63
 
@@ -269,8 +286,10 @@ static __always_inline int infer(struct pt_regs *ctx, struct thread *t, const st
 		t->expected_stack = k->stack_id;
 		return 0;
 	}
-	if (!infer_from_frames(t, c, spec->class, h, REG_SP(ctx)))
+	if (!infer_from_frames(t, c, spec->class, h, REG_SP(ctx))) {
+		t->sequence = sequence;
 		return 0;
+	}
 	learn_sequence(sequence, k, e);
 	return 1;
 }
@@ -350,7 +369,10 @@ static __always_inline void cache_unwound(struct pt_regs *ctx, struct thread *t,
 	__u32 call = e->call;
 	int is_wrong = t->expected_stack && t->expected_stack != stack_id;
 
-	if (!h || error)
+	if (error)
+		return;
+	contradict_sequence(t, e->pid, stack_id);
+	if (!h)
 		return;
 	if (t->expected_stack) {
 		spec = bpf_map_lookup_elem(&calls, &call);

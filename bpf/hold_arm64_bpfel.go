@@ -91,6 +91,7 @@ type HoldThread struct {
 	}
 	Fingerprint     uint64
 	ExpectedStack   uint64
+	Sequence        uint64
 	PathKey         uint64
 	PreviousStack   uint64
 	Repeats         uint64

@@ -67,7 +67,7 @@ static __always_inline int claim_record(__u64 id, __u64 now)
 /* Returns 1 if an outermost call needs no unwinding: its stack was inferred or is not wanted. */
 static __always_inline int infer_stack(struct pt_regs *ctx, struct thread *t, const struct call_spec *spec, struct class_stats *s, struct open_call *c, __u64 caller_pc)
 {
-	t->fingerprint = t->expected_stack = t->is_rationed = 0;
+	t->fingerprint = t->expected_stack = t->sequence = t->is_rationed = 0;
 	if (stack_capture != STACKS_AUTO)
 		return stack_capture == STACKS_OFF;
 	if (!infer(ctx, t, spec, s, c, caller_pc))

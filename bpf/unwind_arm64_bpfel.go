@@ -220,6 +220,7 @@ type UnwindThread struct {
 	}
 	Fingerprint     uint64
 	ExpectedStack   uint64
+	Sequence        uint64
 	PathKey         uint64
 	PreviousStack   uint64
 	Repeats         uint64

@@ -2,7 +2,7 @@
 """A training loop in which one line allocates features for two callers: train_step frees them, validate keeps them."""
 import simtorch as torch
 
-FEATURES, VALIDATE_EVERY = 256 << 10, 5
+FEATURES, LOSS, VALIDATE_EVERY = 256 << 10, 4, 5
 
 
 def make_features():
@@ -11,6 +11,7 @@ def make_features():
 
 def train_step():
     make_features()
+    torch.empty(LOSS, None)
 
 
 def validate(kept):

@@ -13,8 +13,8 @@ import (
 // more. The states of its threads prove it.
 type SilentVerdict struct {
 	threadstate.Member
-	// State is StateHanging, or StateWaiting. Ranks wait if none of them is in a call of CUDA or NCCL, or reduces data: a
-	// server without requests looks the same.
+	// State is StateHanging, or StateWaiting. Ranks wait if none of them is in a call of CUDA or NCCL, or reduces
+	// data: a server without requests looks the same.
 	State   HangState
 	SinceNs int64 // for which the thread has done the same at least
 	// IsAwaited reports that other ranks of its job wait, and this one does not: it is the cause.

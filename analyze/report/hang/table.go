@@ -51,8 +51,8 @@ var totalColumns = []report.Column{
 	{
 		Key: "hanging", Title: "hanging", Unit: report.UnitCount,
 		About: "processes in state hanging, and processes without calls that hang. A thread of these has waited for " +
-			"at least --long in CUDA, in NCCL, in a reduction of several ranks or for a lock, or other ranks wait so for " +
-			"the process",
+			"at least --long in CUDA, in NCCL, in a reduction of several ranks, or for a lock. Or other ranks " +
+			"wait so for the process",
 	},
 	{Key: "polling", Title: "polling", Unit: report.UnitCount, About: "processes in state polling"},
 	{

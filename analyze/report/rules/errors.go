@@ -72,8 +72,8 @@ var HangRule = Rule{
 	ID: "hang",
 	About: "at the end of the recording a process is inside of a call for 1 s or longer, three times as long as any " +
 		"call before: a problem. So is a process without any call whose thread waits for 1 s in CUDA, in NCCL, in a " +
-		"reduction of several ranks or for a lock. A rank for which others wait so hangs, too. Ranks that wait in other " +
-		"collectives on the host, and a process that only polls for the end of GPU work, are notices. " +
+		"reduction of several ranks or for a lock. A rank for which others wait so hangs, too. Ranks that wait " +
+		"in other collectives on the host, and a process that only polls for the end of GPU work, are notices. " +
 		"These are the verdicts hanging, waiting and polling of analyze hang",
 	Report: "hang",
 	advice: "Check the call and the last launches on each stream. With several ranks, start with the rank that " +

@@ -118,8 +118,8 @@ var otherThreadCause = hostCause{
 // rankCause describes a wait in a collective on the host.
 var rankCause = hostCause{
 	text: "waits for other ranks",
-	advice: "Find out which rank is late (gpurec analyze ranks). If none is, communicate less often, or overlap it with " +
-		"the computation.",
+	advice: "Find out which rank is late (gpurec analyze ranks). If none is, communicate less often, or overlap " +
+		"it with the computation.",
 }
 
 // hostCauses describes what a host can do while the GPU is idle. Causes without a rule are kept apart by line.

@@ -15,8 +15,8 @@ import (
 var objectLeakRule = Rule{
 	ID: "object-leak",
 	About: "the number of live driver objects of a call site grows, such as events, streams, graphs or modules: " +
-		"verdict growing of analyze objects. If only loaded code grows, it is a notice, because libraries keep it for " +
-		"later calls. Suppressions of leaks apply",
+		"verdict growing of analyze objects. If only loaded code grows, it is a notice, because libraries keep it " +
+		"for later calls. Suppressions of leaks apply",
 	Report: "objects",
 	advice: "Destroy each object when it is no longer used, or keep a pool and use its objects again. In PyTorch, " +
 		"drop the references to events and to CUDA graphs.",

@@ -18,7 +18,7 @@ type rankWaits struct {
 // backwardWaits are times of a process, ns.
 type backwardWaits struct{ autogradNs, reducerNs int64 }
 
-// leastReducerShare is the part of the time in backward passes from which on other ranks are what they wait for.
+// leastReducerShare is the part of the time in backward passes from which on these wait for other ranks.
 const leastReducerShare = 0.5
 
 // newRankWaits reads the waits of all ranks. It returns errors of reading the recording.
