@@ -1,7 +1,6 @@
 package idle
 
 import (
-	"cmp"
 	"slices"
 	"sort"
 )
@@ -56,8 +55,8 @@ type sweep struct {
 	visit  func(*edge)
 }
 
-// compareEdges orders edges by time. At one time, ends come before starts.
-func compareEdges(a, b edge) int { return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.step, b.step)) }
+// comesBefore orders edges by time. At one time, ends come before starts.
+func (e *edge) comesBefore(o *edge) bool { return e.ns < o.ns || e.ns == o.ns && e.step < o.step }
 
 // add adds an edge.
 func (s *sweep) add(e edge) {
@@ -84,7 +83,7 @@ func (s *sweep) finish() {
 
 // merge sorts the fresh edges into the sorted ones.
 func (s *sweep) merge() {
-	slices.SortStableFunc(s.fresh, compareEdges)
+	s.sort(s.fresh)
 	at := len(s.sorted)
 	if at == 0 {
 		s.store, s.fresh = s.fresh, s.store[:0]
@@ -100,17 +99,44 @@ func (s *sweep) merge() {
 	s.fresh = s.fresh[:0]
 }
 
+// sort sorts edges, and keeps the order of those that are alike. The works of a channel come in order, so that most
+// edges are near their place.
+func (s *sweep) sort(list []edge) {
+	const short = 16
+	for from := 0; from < len(list); from += short {
+		sortFew(list[from:min(from+short, len(list))])
+	}
+	for width := short; width < len(list); width *= 2 {
+		for from := 0; from+width < len(list); from += 2 * width {
+			s.join(list[from:min(from+2*width, len(list))], width)
+		}
+	}
+}
+
+// sortFew is sort for few edges.
+func sortFew(list []edge) {
+	for i := 1; i < len(list); i++ {
+		e, k := list[i], i
+		for ; k > 0 && e.comesBefore(&list[k-1]); k-- {
+			list[k] = list[k-1]
+		}
+		if k < i {
+			list[k] = e
+		}
+	}
+}
+
 // join merges the sorted parts of a list before an index and from it on. It moves only edges that are not
 // in their place.
 func (s *sweep) join(list []edge, at int) {
-	if at == 0 || at == len(list) || compareEdges(list[at], list[at-1]) >= 0 {
+	if at == 0 || at == len(list) || !list[at].comesBefore(&list[at-1]) {
 		return
 	}
-	end := at + sort.Search(len(list)-at, func(i int) bool { return compareEdges(list[at+i], list[at-1]) >= 0 })
+	end := at + sort.Search(len(list)-at, func(i int) bool { return !list[at+i].comesBefore(&list[at-1]) })
 	s.spare = append(s.spare[:0], list[at:end]...)
 	i, k := at-1, len(s.spare)-1
 	for to := end - 1; k >= 0; to-- {
-		if i >= 0 && compareEdges(s.spare[k], list[i]) < 0 {
+		if i >= 0 && s.spare[k].comesBefore(&list[i]) {
 			list[to] = list[i]
 			i--
 		} else {
