@@ -3,6 +3,7 @@ package idle
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/activity"
@@ -145,7 +146,7 @@ func (r *run) eachPlaced(yield func(at *placed), unknown func(key deviceKey, i a
 	}, func(pid, device int32, span activity.Interval) {
 		unknown(deviceKey{pid, device}, span)
 	})
-	for _, q := range p.queues {
+	for _, q := range p.queuesInOrder() {
 		if n := len(q.run); n > 0 && !q.run[n-1].hasEnd {
 			q.run[n-1].possible.HiNs = activity.UnknownNs
 		}
@@ -264,15 +265,20 @@ func (r *run) sweep(window query.Window) error {
 			t.addSpan(edgePossible, i, nil)
 		}
 	})
-	for key, t := range r.devices {
-		t.device.UnknownWorks = r.unknownWorks[key]
-	}
-	for _, t := range r.devices {
+	for _, t := range r.sortedTracks() {
+		t.device.UnknownWorks = r.unknownWorks[deviceKey{t.device.Pid, t.device.Device}]
 		t.finish()
 	}
 	r.explain(len(r.pending), 0)
 	r.explain(0, window.ToNs)
 	return cmp.Or(err, r.err)
+}
+
+// sortedTracks returns the devices by process and number, so that the order of gaps does not differ.
+func (r *run) sortedTracks() []*track {
+	return slices.SortedFunc(maps.Values(r.devices), func(a, b *track) int {
+		return cmp.Or(cmp.Compare(a.device.Pid, b.device.Pid), cmp.Compare(a.device.Device, b.device.Device))
+	})
 }
 
 // unrecordedTimes returns the times in which unrecorded works may have run.

@@ -1,6 +1,9 @@
 package idle
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/activity"
@@ -119,6 +122,18 @@ func (p *placer) queueOf(key queueKey) *queue {
 	}
 	p.lastKey, p.last = key, q
 	return q
+}
+
+// queuesInOrder returns the queues by stream and channel.
+func (p *placer) queuesInOrder() []*queue {
+	keys := slices.SortedFunc(maps.Keys(p.queues), func(a, b queueKey) int {
+		return cmp.Or(cmp.Compare(a.stream, b.stream), cmp.Compare(a.channel, b.channel))
+	})
+	list := make([]*queue, len(keys))
+	for i, key := range keys {
+		list[i] = p.queues[key]
+	}
+	return list
 }
 
 // place returns the probable time of a work after the works of its queue so far. Without a known start, ok
