@@ -96,6 +96,7 @@ type run struct {
 	host         *host
 	history      *hosttime.History // nil without rows of class host
 	pending      []*pendingGap
+	spare        []*pendingGap // memory of explained ones
 	err          error
 }
 
@@ -248,7 +249,7 @@ func (r *run) siteOf(stack int32) string {
 func (r *run) sweep(window query.Window) error {
 	for _, t := range r.devices {
 		for _, w := range unrecordedTimes(r.t) {
-			t.addSpan(edgeUnrecorded, w, nil)
+			t.addSpan(edgeUnrecorded, w, 0)
 		}
 	}
 	var lastKey deviceKey
@@ -262,7 +263,7 @@ func (r *run) sweep(window query.Window) error {
 		}
 	}, func(key deviceKey, i activity.Interval) {
 		if t := r.devices[key]; t != nil {
-			t.addSpan(edgePossible, i, nil)
+			t.addSpan(edgePossible, i, 0)
 		}
 	})
 	for _, t := range r.sortedTracks() {
@@ -299,11 +300,23 @@ func (r *run) addGap(t *track, g *pendingGap) {
 		r.addExplained(g)
 		return
 	}
-	kept := *g
-	r.pending = append(r.pending, &kept)
+	kept := r.newGap()
+	*kept = *g
+	r.pending = append(r.pending, kept)
 	if len(r.pending) >= maxPendingGaps {
 		r.explain(maxPendingGaps/2, 0)
 	}
+}
+
+// newGap returns memory for a gap.
+func (r *run) newGap() *pendingGap {
+	n := len(r.spare)
+	if n == 0 {
+		return new(pendingGap)
+	}
+	g := r.spare[n-1]
+	r.spare = r.spare[:n-1]
+	return g
 }
 
 // explain explains the first n pending gaps, by the call of the next work.
@@ -316,6 +329,7 @@ func (r *run) explain(n int, untilNs int64) {
 		g.setHostCause(func(name int32) string { return r.host.names.List[name] })
 		r.addExplained(g)
 	}
+	r.spare = append(r.spare, r.pending[:n]...)
 	r.pending = append(r.pending[:0], r.pending[n:]...)
 }
 

@@ -5,10 +5,10 @@ import (
 	"sort"
 )
 
-// edge is the start or the end of an interval of a work.
+// edge is the start or the end of an interval of a work. It has no pointers, so that sorting is fast.
 type edge struct {
 	ns   int64
-	work *work
+	work uint32 // number in edgeWorks; 0: none
 	kind edgeKind
 	step int8 // 1: start, -1: end
 }
@@ -51,8 +51,56 @@ type sweep struct {
 	store  []edge
 	fresh  []edge
 	spare  []edge // memory of join
+	works  edgeWorks
 	atNs   int64
-	visit  func(*edge)
+	visit  func(*edge, *work)
+}
+
+// edgeWorks numbers works from 1, and forgets those whose edges were visited.
+type edgeWorks struct {
+	chunks []*workChunk // nil where all were visited
+	last   uint32       // number of the last work
+}
+
+// workChunk has works with consecutive numbers.
+type workChunk struct {
+	works [chunkWorks]*work
+	edges int // that were not visited
+}
+
+const chunkWorks = 1024
+
+// add returns the number of a work. All its edges must be added before the next work.
+func (e *edgeWorks) add(w *work) uint32 {
+	i := e.last % chunkWorks
+	if i == 0 {
+		e.chunks = append(e.chunks, new(workChunk))
+	}
+	e.chunks[e.last/chunkWorks].works[i] = w
+	e.last++
+	if i == 0 && e.last > 1 {
+		e.forget(e.last - 1)
+	}
+	return e.last
+}
+
+// chunkOf returns the chunk of a work.
+func (e *edgeWorks) chunkOf(number uint32) *workChunk { return e.chunks[(number-1)/chunkWorks] }
+
+// of returns a work; nil for 0.
+func (e *edgeWorks) of(number uint32) *work {
+	if number == 0 {
+		return nil
+	}
+	return e.chunkOf(number).works[(number-1)%chunkWorks]
+}
+
+// forget drops the chunk of a work if there is a later one, and all its edges were visited.
+func (e *edgeWorks) forget(number uint32) {
+	at := (number - 1) / chunkWorks
+	if e.chunks[at].edges == 0 && (at+1)*chunkWorks < e.last {
+		e.chunks[at] = nil
+	}
 }
 
 // comesBefore orders edges by time. At one time, ends come before starts.
@@ -62,6 +110,9 @@ func (e *edge) comesBefore(o *edge) bool { return e.ns < o.ns || e.ns == o.ns &&
 func (s *sweep) add(e edge) {
 	if e.ns < s.atNs {
 		e.ns = s.atNs
+	}
+	if e.work != 0 {
+		s.works.chunkOf(e.work).edges++
 	}
 	if n := len(s.fresh); n == cap(s.fresh) {
 		s.fresh = slices.Grow(s.fresh, max(minEdges, min(3*n, maxEdges/2-n)))
@@ -149,7 +200,12 @@ func (s *sweep) join(list []edge, at int) {
 // pass visits the first n edges, and drops them.
 func (s *sweep) pass(n int) {
 	for i := range s.sorted[:n] {
-		s.visit(&s.sorted[i])
+		e := &s.sorted[i]
+		s.visit(e, s.works.of(e.work))
+		if e.work != 0 {
+			s.works.chunkOf(e.work).edges--
+			s.works.forget(e.work)
+		}
 	}
 	if n > 0 {
 		s.atNs = s.sorted[n-1].ns
