@@ -3,6 +3,7 @@ package activity
 import (
 	"cmp"
 	"slices"
+	"sync"
 
 	"github.com/gpurec/gpurec/analyze/model/progress"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
@@ -98,9 +99,16 @@ func compute(t *timeline.Timeline, w query.Window, untilNs int64) (*Activity, er
 			return nil, t.WrapReadError(err)
 		}
 	}
+	memory := sync.Pool{New: func() any {
+		return &replayMemory{
+			rows:  &callRows{t: t, labels: labels, timing: timing, contexts: contexts, peers: peers},
+			spare: make(chan []Call, 4),
+		}
+	}}
 	read := func(to Consumer) error {
-		rows := &callRows{t: t, labels: labels, timing: timing, contexts: contexts, peers: peers}
-		return t.WrapReadError(mergeRows(t, rows, untilNs, to))
+		m := memory.Get().(*replayMemory)
+		defer memory.Put(m)
+		return t.WrapReadError(mergeRows(t, m, untilNs, to))
 	}
 	plan, err := findBest(read, recordedChannels(t), Options{
 		Gaps: recordedGaps(t), Window: Window(w), untilNs: untilNs,
@@ -156,23 +164,28 @@ func recordedGaps(t *timeline.Timeline) (list []Window) {
 	return joined
 }
 
+// replayMemory is memory of a replay, which later replays use again.
+type replayMemory struct {
+	rows  *callRows
+	spare chan []Call
+}
+
 // mergeRows gives calls and samples to a consumer in order of time. Another goroutine reads the calls one row group
 // ahead. Row groups that begin after untilNs, Unix ns, are not read; 0: all are.
-func mergeRows(t *timeline.Timeline, rows *callRows, untilNs int64, to Consumer) error {
-	spare := make(chan []Call, 4)
+func mergeRows(t *timeline.Timeline, m *replayMemory, untilNs int64, to Consumer) error {
 	calls := timeline.NewOrderedRows(spansUntil(t.Calls, untilNs), timeline.RowStream[Call]{
 		Load: func(s timeline.Span) ([]Call, error) {
 			var list []Call
 			select {
-			case list = <-spare:
+			case list = <-m.spare:
 			default:
 			}
-			return rows.readGroup(s.Group, list[:0])
+			return m.rows.readGroup(s.Group, list[:0])
 		},
 		LoadAhead: true,
 		Release: func(_ timeline.Span, list []Call) {
 			select {
-			case spare <- list:
+			case m.spare <- list:
 			default:
 			}
 		},
@@ -182,6 +195,7 @@ func mergeRows(t *timeline.Timeline, rows *callRows, untilNs int64, to Consumer)
 	defer calls.Close()
 	samples := progress.NewReader(t)
 	var pending []Call
+	var s Sample
 	isDone := func() bool {
 		f, ok := to.(*assumptionFilter)
 		return ok && f.isDone
@@ -192,7 +206,7 @@ func mergeRows(t *timeline.Timeline, rows *callRows, untilNs int64, to Consumer)
 			return err
 		}
 		for i := range batch {
-			s := Sample{batch[i].SeenNs, batch[i].Counter, batch[i].GPUTimeNs, batch[i].Channel}
+			s = Sample{batch[i].SeenNs, batch[i].Counter, batch[i].GPUTimeNs, batch[i].Channel}
 			if pending, err = addCallsUpTo(s.SeenNs, pending, calls, to); err != nil {
 				return err
 			}

@@ -115,8 +115,10 @@ func (r *run) passes(w *activity.Work) bool {
 }
 
 // eachPlaced calls yield for each work that passes the filter, with its probable time, and unknown for
-// the times in which works without a known start may have run.
-func (r *run) eachPlaced(yield func(at *placed), unknown func(key deviceKey, i activity.Interval)) error {
+// the times in which works without a known start may have run. With keeps, yield may keep placed.call.
+func (r *run) eachPlaced(
+	keeps bool, yield func(at *placed), unknown func(key deviceKey, i activity.Interval),
+) error {
 	p := placer{classes: r.classes, labels: r.activity.Labels, queues: make(map[queueKey]*queue), endsBy: r.endsBy}
 	p.residualsNs = make(map[int32]int64)
 	for i := range r.activity.Channels {
@@ -126,6 +128,9 @@ func (r *run) eachPlaced(yield func(at *placed), unknown func(key deviceKey, i a
 	give := func(at *placed) {
 		p.noteWaiter(at)
 		yield(at)
+		if !keeps {
+			p.spare = append(p.spare, at.call)
+		}
 	}
 	err := r.activity.EachWorkOrSpan(func(w *activity.Work) {
 		if !r.passes(w) {
@@ -176,7 +181,7 @@ func (r *run) findStreams(window query.Window) (map[streamKey]*foundStream, erro
 	found := make(map[streamKey]*foundStream)
 	var lastKey streamKey
 	var last *foundStream
-	err := r.eachPlaced(func(at *placed) {
+	err := r.eachPlaced(false, func(at *placed) {
 		if at.class == classNone || at.endNs <= window.FromNs || at.startNs >= window.ToNs {
 			return
 		}
@@ -254,7 +259,7 @@ func (r *run) sweep(window query.Window) error {
 	}
 	var lastKey deviceKey
 	var last *track
-	err := r.eachPlaced(func(at *placed) {
+	err := r.eachPlaced(true, func(at *placed) {
 		if key := (deviceKey{at.call.pid, at.call.device}); last == nil || key != lastKey {
 			lastKey, last = key, r.devices[key]
 		}

@@ -77,6 +77,8 @@ type placer struct {
 	lastKey queueKey // of last, the queue of the last work
 	last    *queue
 	chunk   []work
+	// spare has memory of works that are not kept after eachPlaced has yielded them; nil: all are kept.
+	spare []*work
 	// residualsNs are the uncertainties of the clocks of channels. A start with a narrower interval was
 	// sampled.
 	residualsNs map[int32]int64
@@ -284,14 +286,25 @@ func (at *placed) setDuration(w *activity.Work) {
 	}
 }
 
-// keep keeps the call of a work.
-func (p *placer) keep(w *activity.Work, c class) *work {
+// newWork returns memory for a work.
+func (p *placer) newWork() *work {
 	const chunk = 1024
+	if n := len(p.spare); n > 0 {
+		w := p.spare[n-1]
+		p.spare = p.spare[:n-1]
+		return w
+	}
 	if len(p.chunk) == 0 {
 		p.chunk = make([]work, chunk)
 	}
-	kept := &p.chunk[0]
+	w := &p.chunk[0]
 	p.chunk = p.chunk[1:]
+	return w
+}
+
+// keep keeps the call of a work.
+func (p *placer) keep(w *activity.Work, c class) *work {
+	kept := p.newWork()
 	*kept = work{
 		callNs:   w.Call.StartNs,
 		returnNs: w.Call.EndNs,
