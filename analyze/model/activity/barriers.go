@@ -1,6 +1,5 @@
 package activity
 
-
 // streamBarrier notes whether the next work of a stream may wait for another channel.
 type streamBarrier struct {
 	holds    bool

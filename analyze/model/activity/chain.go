@@ -8,7 +8,7 @@ type streamChain struct {
 	issued   int64 // calls of the stream so far
 	finished int64 // number of the last finished work
 	works    tail[chainWork]
-	proofs   []endProof  // about works that are not in the chain yet
+	proofs   []endProof // about works that are not in the chain yet
 	// graph is the last launch of a graph with several works, if hasGraph is true.
 	graph    chainWork
 	hasGraph bool

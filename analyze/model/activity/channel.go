@@ -9,7 +9,7 @@ type channelState struct {
 	moments moments
 	// nearEarliest and nearLatest are the samples of the last numbers that wordOf looked up.
 	nearEarliest, nearLatest int
-	waits   completions
+	waits                    completions
 	// least is the lower bound of the works without a call so far.
 	least int64
 	idle  idleEvidence

@@ -78,10 +78,10 @@ type workID struct {
 // issueOrder has the calls of a channel in the order of their start.
 type issueOrder struct {
 	pending tail[issuedCall] // calls without a final number
-	base    int64        // number of calls before pending
-	scratch []issuedCall // of between
-	last    issuedCall   // the last call before pending, if base is not 0
-	open    []int64      // indices, from 1, of pending calls that may not have returned
+	base    int64            // number of calls before pending
+	scratch []issuedCall     // of between
+	last    issuedCall       // the last call before pending, if base is not 0
+	open    []int64          // indices, from 1, of pending calls that may not have returned
 	streams map[int32]*streamOrder
 	// latest is the entry of the last call in streams; nil: none.
 	latest       *streamOrder

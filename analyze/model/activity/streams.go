@@ -37,7 +37,7 @@ type streamTable struct {
 	ofNamed     int32      // its result; -1: a stream has ended since then
 }
 
-// streamName is what a call says about its stream.
+// streamName names the stream of a call.
 type streamName struct {
 	handle, context int64
 	pid, tid        int32

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/activity"
+	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/hosttime"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
 	model "github.com/gpurec/gpurec/analyze/model/steps"
