@@ -21,7 +21,7 @@ func (c *ColumnCache) Wrap(g *Group) *Group {
 	c.strings.invalidateColumns()
 	return &Group{
 		rows: g.rows, columns: g.columns, path: g.path, index: g.index, kinds: g.Kinds(), cache: c,
-		recording: g.recording,
+		recording: g.recording, reads: g.reads,
 	}
 }
 

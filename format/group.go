@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/parquet-go/parquet-go"
 )
@@ -22,6 +23,7 @@ type Group struct {
 	cache   *ColumnCache // nil if columns are decoded at every call
 	// recording has the group. It resolves rationed stacks.
 	recording *Recording
+	reads     []atomic.Int32 // by position of the column: how often all its pages were read
 
 	mu    sync.Mutex // guards kinds and err
 	kinds []string
@@ -105,12 +107,16 @@ func (g *Group) Kinds() []string {
 // Dictionary returns the dictionary of a string column by reading its first page. The dictionary
 // lacks values of later pages that were written after the dictionary was full.
 func (g *Group) Dictionary(column string) (dict []string) {
-	g.eachPage(column, func(p parquet.Page) error {
+	ci, ok := g.columns[column]
+	if !ok || g.Err() != nil {
+		return nil
+	}
+	g.storeError(walkColumnPages(g.rows.ColumnChunks()[ci], func(p parquet.Page) error {
 		if d := p.Dictionary(); d != nil {
 			dict = dictionaryStrings(d)
 		}
 		return io.EOF // one page is enough
-	})
+	}))
 	return dict
 }
 
@@ -132,6 +138,7 @@ func (g *Group) eachPage(column string, yield func(parquet.Page) error) {
 	if !ok {
 		return // an older gpurec wrote the file without this column: its values are zero
 	}
+	g.reads[ci].Add(1)
 	g.storeError(walkColumnPages(g.rows.ColumnChunks()[ci], yield))
 }
 

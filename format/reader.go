@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/parquet-go/parquet-go"
 )
@@ -122,7 +123,10 @@ func (r *Recording) addFile(open func(string) (*os.File, error), name, path stri
 		if n := rows.NumRows(); n < 0 || n > maxAcceptedGroupRows {
 			return &os.PathError{Op: "open recording", Path: path, Err: fmt.Errorf("damaged: row group of %d rows", n)}
 		}
-		r.groups = append(r.groups, &Group{rows: rows, columns: columns, path: path, index: i, recording: r})
+		r.groups = append(r.groups, &Group{
+			rows: rows, columns: columns, path: path, index: i, recording: r,
+			reads: make([]atomic.Int32, len(rows.ColumnChunks())),
+		})
 	}
 	return nil
 }

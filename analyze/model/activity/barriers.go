@@ -1,7 +1,5 @@
 package activity
 
-import "slices"
-
 // streamBarrier notes whether the next work of a stream may wait for another channel.
 type streamBarrier struct {
 	holds    bool
@@ -81,9 +79,14 @@ func (r *reader) waitsForLegacy(c *Call, b *streamBarrier) bool {
 // overlaps reports whether an earlier call of the stream, by another thread, may not have returned. The
 // order of the two is unknown, so both may wait for another channel.
 func (r *reader) overlaps(c *Call, b *streamBarrier) (overlaps bool) {
-	b.open = slices.DeleteFunc(b.open, func(o openCall) bool { return o.returnedBefore(c.StartNs) })
-	for i := range b.open {
-		o := &b.open[i]
+	open := b.open
+	b.open = b.open[:0]
+	for i := range open {
+		o := &open[i]
+		if o.returnedBefore(c.StartNs) {
+			continue
+		}
+		b.open = append(b.open, *o)
 		if o.tid == c.Tid {
 			continue
 		}

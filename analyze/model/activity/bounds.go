@@ -25,7 +25,12 @@ type extraBounds struct {
 const unbounded = int64(1) << 62
 
 // numbering converts positions of calls to numbers of works.
-type numbering struct{ list []extraBounds }
+type numbering struct {
+	list []extraBounds
+	// nearLeast and nearMost are the entries of the last position of earliest and latest. Most positions follow the
+	// one before.
+	nearLeast, nearMost int
+}
 
 // add appends bounds for a counter that is not lower than the last one.
 func (b *numbering) add(counter, least, most int64) {
@@ -81,9 +86,25 @@ func (b *numbering) close() {
 	}
 }
 
+// seek is sort.Search for an index that is probably near, or a few indices after it.
+func seek(n, near int, reached func(int) bool) int {
+	const few = 4
+	near = min(near, n)
+	if near > 0 && reached(near-1) {
+		return sort.Search(near-1, reached)
+	}
+	for end := min(near+few, n); near < end; near++ {
+		if reached(near) {
+			return near
+		}
+	}
+	return near + sort.Search(n-near, func(i int) bool { return reached(near + i) })
+}
+
 // earliest returns the lowest number that the call at a position may have.
 func (b *numbering) earliest(position int64) int64 {
-	i := sort.Search(len(b.list), func(i int) bool { return b.list[i].reachLeast >= position })
+	i := seek(len(b.list), b.nearLeast, func(i int) bool { return b.list[i].reachLeast >= position })
+	b.nearLeast = i
 	if i == len(b.list) {
 		return unbounded
 	}
@@ -97,7 +118,8 @@ func (b *numbering) earliest(position int64) int64 {
 // latest returns the highest number that the call at a position may have. It returns unbounded if
 // there is none.
 func (b *numbering) latest(position int64) int64 {
-	i := sort.Search(len(b.list), func(i int) bool { return b.list[i].reachMost >= position })
+	i := seek(len(b.list), b.nearMost, func(i int) bool { return b.list[i].reachMost >= position })
+	b.nearMost = i
 	if i == len(b.list) {
 		return unbounded
 	}

@@ -7,9 +7,8 @@ import "slices"
 type streamChain struct {
 	issued   int64 // calls of the stream so far
 	finished int64 // number of the last finished work
-	works    []chainWork
-	store    []chainWork // works is its end
-	proofs   []endProof  // about works that are not in the chain yet
+	works    tail[chainWork]
+	proofs   []endProof // about works that are not in the chain yet
 	// graph is the last launch of a graph with several works, if hasGraph is true.
 	graph    chainWork
 	hasGraph bool
@@ -48,8 +47,8 @@ func (s *streamChain) endBy(number, ns int64) {
 	if number <= s.finished {
 		return
 	}
-	for i := range s.works {
-		if w := &s.works[i]; w.number == number {
+	for i := range s.works.items {
+		if w := &s.works.items[i]; w.number == number {
 			w.doneNs = min(w.doneNs, ns)
 			return
 		}
@@ -79,19 +78,18 @@ func (r *reader) chainOf(stream int32) *streamChain {
 	return &r.chains[stream]
 }
 
-// addToChain adds a work whose start is final, and finishes the works before it.
-func (r *reader) addToChain(w *chainWork) {
-	s := r.chainOf(w.Stream)
+// newWork returns memory for a work that add adds.
+func (s *streamChain) newWork() *chainWork { return s.works.next() }
+
+// add adds a work of newWork whose start is final, and finishes the works before it.
+func (s *streamChain) add(w *chainWork) {
 	if w.number <= s.finished { // it was given up
 		s.finish(w, nil)
 		return
 	}
 	s.applyProofs(w)
-	at := len(s.works)
-	for at > 0 && s.works[at-1].number > w.number {
-		at--
-	}
-	s.works, s.store = insertAt(s.works, s.store, at, *w)
+	s.works.extend()
+	s.placeLast()
 	for {
 		next, ok := s.follower()
 		if !ok {
@@ -101,32 +99,47 @@ func (r *reader) addToChain(w *chainWork) {
 	}
 }
 
+// placeLast moves the last work to its place by its number.
+func (s *streamChain) placeLast() {
+	list := s.works.items
+	last := len(list) - 1
+	at := last
+	for at > 0 && list[at-1].number > list[last].number {
+		at--
+	}
+	if at < last {
+		moved := list[last]
+		copy(list[at+1:], list[at:last])
+		list[at] = moved
+	}
+}
+
 // follower returns the work that begins after the end of the first work: the next one that does not start
 // early; nil: it is unknown. ok is false if the work may still come.
 func (s *streamChain) follower() (next *chainWork, ok bool) {
-	for i := 1; i < len(s.works); i++ {
+	for i := 1; i < len(s.works.items); i++ {
 		switch {
-		case s.works[i].number != s.works[i-1].number+1:
-			return nil, len(s.works) > maxChainWorks
-		case !s.works[i].Call.StartsEarly:
-			return &s.works[i], true
+		case s.works.items[i].number != s.works.items[i-1].number+1:
+			return nil, len(s.works.items) > maxChainWorks
+		case !s.works.items[i].Call.StartsEarly:
+			return &s.works.items[i], true
 		}
 	}
-	return nil, len(s.works) > maxEarlyWorks
+	return nil, len(s.works.items) > maxEarlyWorks
 }
 
 // finishFirst finishes the first work of the chain. end is a later work that begins after its end; nil:
 // there is none.
 func (s *streamChain) finishFirst(end *chainWork) {
-	first := &s.works[0]
+	first := &s.works.items[0]
 	if s.finished == 0 {
 		first.guessStart(nil)
 	}
 	s.finished = first.number
-	if len(s.works) == 1 {
+	if len(s.works.items) == 1 {
 		s.finish(first, nil)
 	} else {
-		next := &s.works[1]
+		next := &s.works.items[1]
 		first.noteCopy(next)
 		s.finish(first, end)
 		if next.channel.showsEnds && first.EndQuality >= Bounded && next.isAfter(&first.Work, first.channel) {
@@ -135,13 +148,13 @@ func (s *streamChain) finishFirst(end *chainWork) {
 		}
 		next.guessStart(&first.Work)
 	}
-	s.works = s.works[1:]
+	s.works.drop(1)
 }
 
 // finishChains finishes the last works of all streams.
 func (r *reader) finishChains() {
 	for i := range r.chains {
-		for s := &r.chains[i]; len(s.works) > 0; {
+		for s := &r.chains[i]; len(s.works.items) > 0; {
 			next, _ := s.follower()
 			s.finishFirst(next)
 		}

@@ -7,7 +7,9 @@ type channelState struct {
 	order   issueOrder
 	numbers numbering
 	moments moments
-	waits   completions
+	// nearEarliest and nearLatest are the samples of the last numbers that wordOf looked up.
+	nearEarliest, nearLatest int
+	waits                    completions
 	// least is the lower bound of the works without a call so far.
 	least int64
 	idle  idleEvidence
@@ -142,8 +144,8 @@ func (c *channelState) useSample(s *Sample) {
 		c.boundByWaits(s, s.Counter-1, c.least, s.Counter-1-before)
 	}
 	c.boundByWaits(s, s.Counter, least, s.Counter-seen)
-	if len(c.order.pending) > maxPendingCalls || len(c.moments) > maxPendingSamples {
-		c.giveUp(len(c.order.pending) / 2)
+	if len(c.order.pending.items) > maxPendingCalls || len(c.moments) > maxPendingSamples {
+		c.giveUp(len(c.order.pending.items) / 2)
 	}
 }
 
@@ -173,8 +175,8 @@ func (c *channelState) bound(s *Sample, counter, least, most int64) {
 // restart discards the bounds, because calls and counter disagree. The numbers of the works so far
 // stay unknown.
 func (c *channelState) restart(seenNs, least int64) {
-	for i := range c.order.pending {
-		if p := &c.order.pending[i]; p.call.StartNs <= seenNs {
+	for i := range c.order.pending.items {
+		if p := &c.order.pending.items[i]; p.call.StartNs <= seenNs {
 			p.unsure = true
 		}
 	}
@@ -209,13 +211,13 @@ func (c *channelState) reachAnchor(counter int64) {
 	}
 	done := counter - c.least
 	n := 0
-	for n < len(c.order.pending) && c.order.pending[n].last <= done {
+	for n < len(c.order.pending.items) && c.order.pending.items[n].last <= done {
 		n++
 	}
 	c.finals += int64(n)
 	c.emit(n, true)
-	for i := range c.order.pending {
-		p := &c.order.pending[i]
+	for i := range c.order.pending.items {
+		p := &c.order.pending.items[i]
 		if p.first > done {
 			break
 		}
@@ -252,9 +254,9 @@ func (c *channelState) isInGapSinceAnchor() bool {
 // their numbers hold.
 func (c *channelState) emit(n int, final bool) {
 	from := 0
-	for i := range c.order.pending[:n] {
-		p := &c.order.pending[i]
-		next := &c.reader.next
+	for i := range c.order.pending.items[:n] {
+		p := &c.order.pending.items[i]
+		next := c.reader.chainOf(p.stream).newWork()
 		*next = chainWork{
 			Work:         Work{Call: p.call, Channel: c.Number, Stream: p.stream, Hold: p.hold},
 			number:       p.number,
@@ -283,7 +285,7 @@ func (c *channelState) emit(n int, final bool) {
 		if p.after.number != 0 && w.StartQuality >= Bounded {
 			c.reader.chainOf(p.after.stream).endBy(p.after.number, w.Start.HiNs)
 		}
-		c.reader.addToChain(next)
+		c.reader.chainOf(p.stream).add(next)
 	}
 	c.order.drop(n)
 }
@@ -298,9 +300,9 @@ func (c *channelState) giveUp(n int) {
 		return
 	}
 	c.numbers.close()
-	counter := c.numbers.latest(c.order.pending[n-1].last)
+	counter := c.numbers.latest(c.order.pending.items[n-1].last)
 	if counter == unbounded {
-		counter = c.numbers.earliest(c.order.pending[n-1].last)
+		counter = c.numbers.earliest(c.order.pending.items[n-1].last)
 	}
 	c.out.addUncertain(c, counter)
 	c.emit(n, false)
@@ -329,7 +331,7 @@ func (c *channelState) useLast(endNs int64) {
 
 // finish passes all calls to the results, after useLast.
 func (c *channelState) finish() {
-	c.giveUp(len(c.order.pending))
+	c.giveUp(len(c.order.pending.items))
 	c.out.addUncertain(c, unbounded)
 	if c.isUncertain && c.out.collects() {
 		last := Interval{c.moments[len(c.moments)-1].begin.LoNs, c.endNs}

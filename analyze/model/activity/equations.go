@@ -212,9 +212,9 @@ func (o *issueOrder) between(from, to int64) []issuedCall {
 	case from < max(1, o.base) || to > o.issued() || to < from:
 		return nil
 	case from > o.base:
-		return o.pending[from-o.base-1 : to-o.base]
+		return o.pending.items[from-o.base-1 : to-o.base]
 	}
-	o.scratch = append(append(o.scratch[:0], o.last), o.pending[:to-o.base]...)
+	o.scratch = append(append(o.scratch[:0], o.last), o.pending.items[:to-o.base]...)
 	return o.scratch
 }
 

@@ -19,9 +19,17 @@ func (m moments) after(n int64) int {
 
 // beginOf returns when work n began, and whether a sample shows it. LoNs is 0 and HiNs is UnknownNs
 // where no sample bounds the time.
-func (m moments) beginOf(n int64) (begin Interval, sampled bool) {
+func (m moments) beginOf(n int64) (begin Interval, sampled bool) { return m.beginAt(m.after(n), n) }
+
+// beginNear is beginOf for a work whose sample is probably near an index, or a few samples after it. It sets near.
+func (m moments) beginNear(n int64, near *int) (begin Interval, sampled bool) {
+	*near = seek(len(m), *near, func(i int) bool { return m[i].counter >= n })
+	return m.beginAt(*near, n)
+}
+
+// beginAt is beginOf with the result of after.
+func (m moments) beginAt(i int, n int64) (begin Interval, sampled bool) {
 	begin = Interval{0, UnknownNs}
-	i := m.after(n)
 	if i < len(m) {
 		if m[i].counter == n {
 			return m[i].begin, m[i].gpuNs != 0

@@ -77,12 +77,11 @@ type workID struct {
 
 // issueOrder has the calls of a channel in the order of their start.
 type issueOrder struct {
-	pending []issuedCall // calls without a final number, the end of store
-	store   []issuedCall
-	base    int64        // number of calls before pending
-	scratch []issuedCall // of between
-	last    issuedCall   // the last call before pending, if base is not 0
-	open    []int64      // indices, from 1, of pending calls that may not have returned
+	pending tail[issuedCall] // calls without a final number
+	base    int64            // number of calls before pending
+	scratch []issuedCall     // of between
+	last    issuedCall       // the last call before pending, if base is not 0
+	open    []int64          // indices, from 1, of pending calls that may not have returned
 	streams map[int32]*streamOrder
 	// latest is the entry of the last call in streams; nil: none.
 	latest       *streamOrder
@@ -96,14 +95,14 @@ type streamOrder struct {
 }
 
 // issued returns the number of calls so far.
-func (o *issueOrder) issued() int64 { return o.base + int64(len(o.pending)) }
+func (o *issueOrder) issued() int64 { return o.base + int64(len(o.pending.items)) }
 
 // at returns the call with an index, counted from 1. It returns nil if its number is final.
 func (o *issueOrder) at(index int64) *issuedCall {
 	if index <= o.base {
 		return nil
 	}
-	return &o.pending[index-o.base-1]
+	return &o.pending.items[index-o.base-1]
 }
 
 // recent returns the call with an index, if it is pending or the last one before. It returns nil for
@@ -118,8 +117,8 @@ func (o *issueOrder) recent(index int64) *issuedCall {
 	return o.at(index)
 }
 
-// add appends a call. It starts after all calls before it.
-func (o *issueOrder) add(c issuedCall) {
+// add appends a call. It starts after all calls before it. It sets the positions in c, and copies c.
+func (o *issueOrder) add(c *issuedCall) {
 	index := o.issued() + 1
 	o.open = slices.DeleteFunc(o.open, func(i int64) bool {
 		p := o.at(i) // nil: its work is done
@@ -127,13 +126,14 @@ func (o *issueOrder) add(c issuedCall) {
 	})
 	overlapping := int64(0)
 	for _, i := range o.open {
-		if p := o.at(i); !p.isOfCall(&c) {
+		if p := o.at(i); !p.isOfCall(c) {
 			p.last = index
 			overlapping++
 		}
 	}
 	c.first, c.last = index-overlapping, index
-	o.pending, o.store = insertAt(o.pending, o.store, len(o.pending), c)
+	*o.pending.next() = *c
+	o.pending.extend()
 	o.open = append(o.open, index)
 	s := o.streamOf(c.stream)
 	s.open = append(o.dropReturned(s.open, c.call.StartNs, s), index)
@@ -162,20 +162,38 @@ func (o *issueOrder) endStream(stream int32) {
 	o.latest = nil
 }
 
-// insertAt inserts a value into items, which are the end of store, and returns both. Items are dropped from
-// the start of items only. It moves items to the start of store only if store is full and at least half of
-// it was dropped.
-func insertAt[T any](items, store []T, at int, v T) (newItems, newStore []T) {
-	if n := len(items); n == cap(items) && 2*n <= len(store) {
-		copy(store, items)
-		clear(store[n:]) // drops pointers
-		items = store[:n]
-		store = items
-	}
-	dropped := len(store) - len(items)
-	store = slices.Insert(store, dropped+at, v)
-	return store[dropped:], store
+// tail is a list to whose end items are added, and from whose start items are dropped.
+type tail[T any] struct {
+	items []T
+	store []T // items is its end
 }
+
+// next returns memory for the item that extend adds. It moves items to the start of store only if store is full and
+// at least half of it was dropped.
+func (t *tail[T]) next() *T {
+	n := len(t.items)
+	switch dropped := len(t.store) - n; {
+	case n < cap(t.items):
+	case n <= dropped && dropped > 0:
+		copy(t.store, t.items)
+		clear(t.store[n:]) // drops pointers
+		t.store = t.store[:n]
+		t.items = t.store
+	default:
+		t.store = slices.Grow(t.store, 1)
+		t.items = t.store[dropped:]
+	}
+	return &t.items[:n+1][n]
+}
+
+// extend adds the item of next.
+func (t *tail[T]) extend() {
+	t.items = t.items[:len(t.items)+1]
+	t.store = t.store[:len(t.store)+1]
+}
+
+// drop removes the first n items.
+func (t *tail[T]) drop(n int) { t.items = t.items[n:] }
 
 // dropReturned removes the calls that returned at ns, and those with a final number. It notes their
 // positions in s.
@@ -207,15 +225,15 @@ func (o *issueOrder) returnedPosition(stream int32, ns int64) int64 {
 
 // startedBy returns the number of calls that started at ns or earlier.
 func (o *issueOrder) startedBy(ns int64) int64 {
-	n := sort.Search(len(o.pending), func(i int) bool { return o.pending[i].call.StartNs > ns })
+	n := sort.Search(len(o.pending.items), func(i int) bool { return o.pending.items[i].call.StartNs > ns })
 	return o.base + int64(n)
 }
 
 // drop removes the first n pending calls.
 func (o *issueOrder) drop(n int) {
 	if n > 0 {
-		o.last = o.pending[n-1]
+		o.last = o.pending.items[n-1]
 	}
 	o.base += int64(n)
-	o.pending = o.pending[n:]
+	o.pending.drop(n)
 }

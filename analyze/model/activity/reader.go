@@ -18,7 +18,6 @@ type reader struct {
 	returns    []callReturn  // memory of noteThread
 	chains     []streamChain // by stream
 	works      graphWorks
-	next       chainWork // memory of channelState.emit
 	proofs     []dependencyProof
 	holds      holds
 	onUntimed  func(pid, device int32, span Interval)
@@ -298,7 +297,7 @@ func (r *reader) addWork(c *Call, returned *callReturn) {
 	for ; issued.part < works; issued.part++ {
 		chain.issued++
 		issued.number = chain.issued
-		channel.order.add(issued)
+		channel.order.add(&issued)
 		issued.barrier, issued.handedOver, issued.after, issued.hold = true, false, workID{}, nil
 		issued.behind = [2]dependency{}
 	}

@@ -3,6 +3,7 @@ package activity
 import (
 	"cmp"
 	"slices"
+	"sync"
 
 	"github.com/gpurec/gpurec/analyze/model/progress"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
@@ -74,7 +75,7 @@ func (a *Activity) EachWorkOrSpan(yield func(*Work), untimed func(pid, device in
 	if a.plan == nil {
 		return nil
 	}
-	return a.plan.eachWork(a.means, yield, untimed)
+	return a.plan.eachWorkAlongside(a.means, yield, untimed)
 }
 
 // compute computes the activity of a recording in a window. It reads the recording up to untilNs, Unix ns;
@@ -98,9 +99,16 @@ func compute(t *timeline.Timeline, w query.Window, untilNs int64) (*Activity, er
 			return nil, t.WrapReadError(err)
 		}
 	}
+	memory := sync.Pool{New: func() any {
+		return &replayMemory{
+			rows:  &callRows{t: t, labels: labels, timing: timing, contexts: contexts, peers: peers},
+			spare: make(chan []Call, 4),
+		}
+	}}
 	read := func(to Consumer) error {
-		rows := &callRows{t: t, labels: labels, timing: timing, contexts: contexts, peers: peers}
-		return t.WrapReadError(mergeRows(t, rows, to))
+		m := memory.Get().(*replayMemory)
+		defer memory.Put(m)
+		return t.WrapReadError(mergeRows(t, m, untilNs, to))
 	}
 	plan, err := findBest(read, recordedChannels(t), Options{
 		Gaps: recordedGaps(t), Window: Window(w), untilNs: untilNs,
@@ -156,23 +164,38 @@ func recordedGaps(t *timeline.Timeline) (list []Window) {
 	return joined
 }
 
-// mergeRows gives calls and samples to a consumer in order of time.
-func mergeRows(t *timeline.Timeline, rows *callRows, to Consumer) error {
-	var spare [][]Call
-	calls := timeline.NewOrderedRows(t.Calls, timeline.RowStream[Call]{
+// replayMemory is memory of a replay, which later replays use again.
+type replayMemory struct {
+	rows  *callRows
+	spare chan []Call
+}
+
+// mergeRows gives calls and samples to a consumer in order of time. Another goroutine reads the calls one row group
+// ahead. Row groups that begin after untilNs, Unix ns, are not read; 0: all are.
+func mergeRows(t *timeline.Timeline, m *replayMemory, untilNs int64, to Consumer) error {
+	calls := timeline.NewOrderedRows(spansUntil(t.Calls, untilNs), timeline.RowStream[Call]{
 		Load: func(s timeline.Span) ([]Call, error) {
 			var list []Call
-			if n := len(spare); n > 0 {
-				list, spare = spare[n-1][:0], spare[:n-1]
+			select {
+			case list = <-m.spare:
+			default:
 			}
-			return rows.readGroup(s.Group, list)
+			return m.rows.readGroup(s.Group, list[:0])
 		},
-		Release: func(_ timeline.Span, list []Call) { spare = append(spare, list) },
-		At:      func(c *Call) int64 { return c.StartNs },
-		Less:    (*Call).startsBefore,
+		LoadAhead: true,
+		Release: func(_ timeline.Span, list []Call) {
+			select {
+			case m.spare <- list:
+			default:
+			}
+		},
+		At:   func(c *Call) int64 { return c.StartNs },
+		Less: (*Call).startsBefore,
 	})
+	defer calls.Close()
 	samples := progress.NewReader(t)
 	var pending []Call
+	var s Sample
 	isDone := func() bool {
 		f, ok := to.(*assumptionFilter)
 		return ok && f.isDone
@@ -183,7 +206,7 @@ func mergeRows(t *timeline.Timeline, rows *callRows, to Consumer) error {
 			return err
 		}
 		for i := range batch {
-			s := Sample{batch[i].SeenNs, batch[i].Counter, batch[i].GPUTimeNs, batch[i].Channel}
+			s = Sample{batch[i].SeenNs, batch[i].Counter, batch[i].GPUTimeNs, batch[i].Channel}
 			if pending, err = addCallsUpTo(s.SeenNs, pending, calls, to); err != nil {
 				return err
 			}
@@ -195,6 +218,14 @@ func mergeRows(t *timeline.Timeline, rows *callRows, to Consumer) error {
 		}
 	}
 	return nil
+}
+
+// spansUntil returns the row groups that begin up to a time, Unix ns; 0: all.
+func spansUntil(spans []timeline.Span, untilNs int64) []timeline.Span {
+	if untilNs == 0 {
+		return spans
+	}
+	return slices.DeleteFunc(slices.Clone(spans), func(s timeline.Span) bool { return s.FirstNs > untilNs })
 }
 
 // addCallsUpTo gives the calls that start up to ns to a consumer. It returns the calls that are read

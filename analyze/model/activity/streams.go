@@ -33,6 +33,14 @@ type streamTable struct {
 	contexts    map[contextKey]int32 // generations
 	lastKey     streamKey
 	last        int32
+	named       streamName // of the last streamOf
+	ofNamed     int32      // its result; -1: a stream has ended since then
+}
+
+// streamName names the stream of a call.
+type streamName struct {
+	handle, context int64
+	pid, tid        int32
 }
 
 func newStreamTable() *streamTable {
@@ -42,11 +50,21 @@ func newStreamTable() *streamTable {
 		),
 		generations: make(map[handleKey]int32),
 		contexts:    make(map[contextKey]int32),
+		ofNamed:     -1,
 	}
 }
 
-// streamOf returns the stream that a call names.
+// streamOf returns the stream that a call names. Most calls name the stream of the call before.
 func (s *streamTable) streamOf(c *Call) int32 {
+	named := streamName{c.Stream, c.Context, c.Pid, c.Tid}
+	if s.ofNamed < 0 || named != s.named {
+		s.named, s.ofNamed = named, s.find(c)
+	}
+	return s.ofNamed
+}
+
+// find is streamOf for another stream than the last one.
+func (s *streamTable) find(c *Call) int32 {
 	key := streamKey{pid: c.Pid, handle: c.Stream}
 	switch c.Stream {
 	case LegacyStream, PerThreadStream:
@@ -76,6 +94,7 @@ func (s *streamTable) queueOf(c *Call, stream int32) int32 {
 
 // endStream ends the stream of an OpEndStream. A later stream may have the same handle.
 func (s *streamTable) endStream(c *Call) {
+	s.ofNamed = -1
 	if c.Stream != LegacyStream && c.Stream != PerThreadStream {
 		s.generations[handleKey{c.Pid, c.Stream}]++
 	}
@@ -83,6 +102,7 @@ func (s *streamTable) endStream(c *Call) {
 
 // endContexts ends all streams of a context, or of a device.
 func (s *streamTable) endContexts(c *Call) {
+	s.ofNamed = -1
 	ended := make(map[contextKey]bool)
 	handles := make(map[handleKey]bool)
 	for i := range s.list {

@@ -34,7 +34,7 @@ func (c *channelState) wordOf(w *Work, p *issuedCall, latest, doneNs int64) (wor
 		earliest = p.earliest
 	}
 	w.likely = earliest
-	word, sampled := c.moments.beginOf(earliest)
+	word, sampled := c.moments.beginNear(earliest, &c.nearEarliest)
 	if p.earliest != 0 {
 		word.LoNs, sampled = max(word.LoNs, p.earliestBeginNs), false
 	}
@@ -49,7 +49,7 @@ func (c *channelState) wordOf(w *Work, p *issuedCall, latest, doneNs int64) (wor
 		if earliest == latest {
 			w.Number = earliest
 		}
-		last, _ := c.moments.beginOf(latest)
+		last, _ := c.moments.beginNear(latest, &c.nearLatest)
 		word.HiNs = last.HiNs
 		quality = Bounded
 	}

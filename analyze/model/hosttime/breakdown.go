@@ -18,6 +18,7 @@ type Breakdown struct {
 	entries map[entryKey]*Entry
 	recent  map[recentKey]*Entry
 	groups  map[groupKey]*group
+	inOrder []*group // groups in the order in which they were met, so that sums of floats do not differ
 	// TotalNs is the length of all spans.
 	TotalNs float64
 }
@@ -69,6 +70,7 @@ type groupKey struct {
 
 // group has the time of a cause in a group of spans.
 type group struct {
+	key      groupKey
 	total    Entry
 	beyondNs float64             // sum of Part.BeyondNs
 	lines    map[recentKey]int64 // samples; of queues and the GIL, waits with a stack
@@ -147,8 +149,9 @@ func (b *Breakdown) LastParts() Parts { return b.h.parts }
 func (b *Breakdown) groupOf(key groupKey) *group {
 	g := b.groups[key]
 	if g == nil {
-		g = &group{total: Entry{Place: Place{Cause: key.cause}}, lines: make(map[recentKey]int64)}
+		g = &group{key: key, total: Entry{Place: Place{Cause: key.cause}}, lines: make(map[recentKey]int64)}
 		b.groups[key] = g
+		b.inOrder = append(b.inOrder, g)
 	}
 	return g
 }
@@ -215,15 +218,15 @@ func (g *group) sortedLines() []recentKey {
 
 // Finish returns all entries, the longest first. Nothing can be added after it.
 func (b *Breakdown) Finish() []*Entry {
-	for key, g := range b.groups {
-		switch {
+	for _, g := range b.inOrder {
+		switch key := g.key; {
 		case key.cause == CauseGC:
 			b.moveToPauses(g, b.groups[groupKey{key.of, CauseCPU}])
 		case key.cause.isQueued(), key.cause == CauseGIL && len(g.lines) == 0:
 			b.useLinesOfCPU(key, g)
 		}
 	}
-	for _, g := range b.groups {
+	for _, g := range b.inOrder {
 		b.divide(g)
 	}
 	list := make([]*Entry, 0, len(b.entries))

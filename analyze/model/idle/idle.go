@@ -3,6 +3,7 @@ package idle
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/activity"
@@ -95,6 +96,7 @@ type run struct {
 	host         *host
 	history      *hosttime.History // nil without rows of class host
 	pending      []*pendingGap
+	spare        []*pendingGap // memory of explained ones
 	err          error
 }
 
@@ -113,8 +115,10 @@ func (r *run) passes(w *activity.Work) bool {
 }
 
 // eachPlaced calls yield for each work that passes the filter, with its probable time, and unknown for
-// the times in which works without a known start may have run.
-func (r *run) eachPlaced(yield func(at *placed), unknown func(key deviceKey, i activity.Interval)) error {
+// the times in which works without a known start may have run. With keeps, yield may keep placed.call.
+func (r *run) eachPlaced(
+	keeps bool, yield func(at *placed), unknown func(key deviceKey, i activity.Interval),
+) error {
 	p := placer{classes: r.classes, labels: r.activity.Labels, queues: make(map[queueKey]*queue), endsBy: r.endsBy}
 	p.residualsNs = make(map[int32]int64)
 	for i := range r.activity.Channels {
@@ -124,6 +128,9 @@ func (r *run) eachPlaced(yield func(at *placed), unknown func(key deviceKey, i a
 	give := func(at *placed) {
 		p.noteWaiter(at)
 		yield(at)
+		if !keeps {
+			p.spare = append(p.spare, at.call)
+		}
 	}
 	err := r.activity.EachWorkOrSpan(func(w *activity.Work) {
 		if !r.passes(w) {
@@ -145,7 +152,7 @@ func (r *run) eachPlaced(yield func(at *placed), unknown func(key deviceKey, i a
 	}, func(pid, device int32, span activity.Interval) {
 		unknown(deviceKey{pid, device}, span)
 	})
-	for _, q := range p.queues {
+	for _, q := range p.queuesInOrder() {
 		if n := len(q.run); n > 0 && !q.run[n-1].hasEnd {
 			q.run[n-1].possible.HiNs = activity.UnknownNs
 		}
@@ -174,7 +181,7 @@ func (r *run) findStreams(window query.Window) (map[streamKey]*foundStream, erro
 	found := make(map[streamKey]*foundStream)
 	var lastKey streamKey
 	var last *foundStream
-	err := r.eachPlaced(func(at *placed) {
+	err := r.eachPlaced(false, func(at *placed) {
 		if at.class == classNone || at.endNs <= window.FromNs || at.startNs >= window.ToNs {
 			return
 		}
@@ -247,12 +254,12 @@ func (r *run) siteOf(stack int32) string {
 func (r *run) sweep(window query.Window) error {
 	for _, t := range r.devices {
 		for _, w := range unrecordedTimes(r.t) {
-			t.addSpan(edgeUnrecorded, w, nil)
+			t.addSpan(edgeUnrecorded, w, 0)
 		}
 	}
 	var lastKey deviceKey
 	var last *track
-	err := r.eachPlaced(func(at *placed) {
+	err := r.eachPlaced(true, func(at *placed) {
 		if key := (deviceKey{at.call.pid, at.call.device}); last == nil || key != lastKey {
 			lastKey, last = key, r.devices[key]
 		}
@@ -261,18 +268,23 @@ func (r *run) sweep(window query.Window) error {
 		}
 	}, func(key deviceKey, i activity.Interval) {
 		if t := r.devices[key]; t != nil {
-			t.addSpan(edgePossible, i, nil)
+			t.addSpan(edgePossible, i, 0)
 		}
 	})
-	for key, t := range r.devices {
-		t.device.UnknownWorks = r.unknownWorks[key]
-	}
-	for _, t := range r.devices {
+	for _, t := range r.sortedTracks() {
+		t.device.UnknownWorks = r.unknownWorks[deviceKey{t.device.Pid, t.device.Device}]
 		t.finish()
 	}
 	r.explain(len(r.pending), 0)
 	r.explain(0, window.ToNs)
 	return cmp.Or(err, r.err)
+}
+
+// sortedTracks returns the devices by process and number, so that the order of gaps does not differ.
+func (r *run) sortedTracks() []*track {
+	return slices.SortedFunc(maps.Values(r.devices), func(a, b *track) int {
+		return cmp.Or(cmp.Compare(a.device.Pid, b.device.Pid), cmp.Compare(a.device.Device, b.device.Device))
+	})
 }
 
 // unrecordedTimes returns the times in which unrecorded works may have run.
@@ -293,11 +305,23 @@ func (r *run) addGap(t *track, g *pendingGap) {
 		r.addExplained(g)
 		return
 	}
-	kept := *g
-	r.pending = append(r.pending, &kept)
+	kept := r.newGap()
+	*kept = *g
+	r.pending = append(r.pending, kept)
 	if len(r.pending) >= maxPendingGaps {
 		r.explain(maxPendingGaps/2, 0)
 	}
+}
+
+// newGap returns memory for a gap.
+func (r *run) newGap() *pendingGap {
+	n := len(r.spare)
+	if n == 0 {
+		return new(pendingGap)
+	}
+	g := r.spare[n-1]
+	r.spare = r.spare[:n-1]
+	return g
 }
 
 // explain explains the first n pending gaps, by the call of the next work.
@@ -310,6 +334,7 @@ func (r *run) explain(n int, untilNs int64) {
 		g.setHostCause(func(name int32) string { return r.host.names.List[name] })
 		r.addExplained(g)
 	}
+	r.spare = append(r.spare, r.pending[:n]...)
 	r.pending = append(r.pending[:0], r.pending[n:]...)
 }
 

@@ -1,6 +1,9 @@
 package idle
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/activity"
@@ -74,6 +77,8 @@ type placer struct {
 	lastKey queueKey // of last, the queue of the last work
 	last    *queue
 	chunk   []work
+	// spare has memory of works that are not kept after eachPlaced has yielded them; nil: all are kept.
+	spare []*work
 	// residualsNs are the uncertainties of the clocks of channels. A start with a narrower interval was
 	// sampled.
 	residualsNs map[int32]int64
@@ -119,6 +124,18 @@ func (p *placer) queueOf(key queueKey) *queue {
 	}
 	p.lastKey, p.last = key, q
 	return q
+}
+
+// queuesInOrder returns the queues by stream and channel.
+func (p *placer) queuesInOrder() []*queue {
+	keys := slices.SortedFunc(maps.Keys(p.queues), func(a, b queueKey) int {
+		return cmp.Or(cmp.Compare(a.stream, b.stream), cmp.Compare(a.channel, b.channel))
+	})
+	list := make([]*queue, len(keys))
+	for i, key := range keys {
+		list[i] = p.queues[key]
+	}
+	return list
 }
 
 // place returns the probable time of a work after the works of its queue so far. Without a known start, ok
@@ -269,14 +286,25 @@ func (at *placed) setDuration(w *activity.Work) {
 	}
 }
 
-// keep keeps the call of a work.
-func (p *placer) keep(w *activity.Work, c class) *work {
+// newWork returns memory for a work.
+func (p *placer) newWork() *work {
 	const chunk = 1024
+	if n := len(p.spare); n > 0 {
+		w := p.spare[n-1]
+		p.spare = p.spare[:n-1]
+		return w
+	}
 	if len(p.chunk) == 0 {
 		p.chunk = make([]work, chunk)
 	}
-	kept := &p.chunk[0]
+	w := &p.chunk[0]
 	p.chunk = p.chunk[1:]
+	return w
+}
+
+// keep keeps the call of a work.
+func (p *placer) keep(w *activity.Work, c class) *work {
+	kept := p.newWork()
 	*kept = work{
 		callNs:   w.Call.StartNs,
 		returnNs: w.Call.EndNs,

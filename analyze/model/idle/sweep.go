@@ -1,15 +1,14 @@
 package idle
 
 import (
-	"cmp"
 	"slices"
 	"sort"
 )
 
-// edge is the start or the end of an interval of a work.
+// edge is the start or the end of an interval of a work. It has no pointers, so that sorting is fast.
 type edge struct {
 	ns   int64
-	work *work
+	work uint32 // number in edgeWorks; 0: none
 	kind edgeKind
 	step int8 // 1: start, -1: end
 }
@@ -52,17 +51,68 @@ type sweep struct {
 	store  []edge
 	fresh  []edge
 	spare  []edge // memory of join
+	works  edgeWorks
 	atNs   int64
-	visit  func(*edge)
+	visit  func(*edge, *work)
 }
 
-// compareEdges orders edges by time. At one time, ends come before starts.
-func compareEdges(a, b edge) int { return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.step, b.step)) }
+// edgeWorks numbers works from 1, and forgets those whose edges were visited.
+type edgeWorks struct {
+	chunks []*workChunk // nil where all were visited
+	last   uint32       // number of the last work
+}
+
+// workChunk has works with consecutive numbers.
+type workChunk struct {
+	works [chunkWorks]*work
+	edges int // that were not visited
+}
+
+const chunkWorks = 1024
+
+// add returns the number of a work. All its edges must be added before the next work.
+func (e *edgeWorks) add(w *work) uint32 {
+	i := e.last % chunkWorks
+	if i == 0 {
+		e.chunks = append(e.chunks, new(workChunk))
+	}
+	e.chunks[e.last/chunkWorks].works[i] = w
+	e.last++
+	if i == 0 && e.last > 1 {
+		e.forget(e.last - 1)
+	}
+	return e.last
+}
+
+// chunkOf returns the chunk of a work.
+func (e *edgeWorks) chunkOf(number uint32) *workChunk { return e.chunks[(number-1)/chunkWorks] }
+
+// of returns a work; nil for 0.
+func (e *edgeWorks) of(number uint32) *work {
+	if number == 0 {
+		return nil
+	}
+	return e.chunkOf(number).works[(number-1)%chunkWorks]
+}
+
+// forget drops the chunk of a work if there is a later one, and all its edges were visited.
+func (e *edgeWorks) forget(number uint32) {
+	at := (number - 1) / chunkWorks
+	if e.chunks[at].edges == 0 && (at+1)*chunkWorks < e.last {
+		e.chunks[at] = nil
+	}
+}
+
+// comesBefore orders edges by time. At one time, ends come before starts.
+func (e *edge) comesBefore(o *edge) bool { return e.ns < o.ns || e.ns == o.ns && e.step < o.step }
 
 // add adds an edge.
 func (s *sweep) add(e edge) {
 	if e.ns < s.atNs {
 		e.ns = s.atNs
+	}
+	if e.work != 0 {
+		s.works.chunkOf(e.work).edges++
 	}
 	if n := len(s.fresh); n == cap(s.fresh) {
 		s.fresh = slices.Grow(s.fresh, max(minEdges, min(3*n, maxEdges/2-n)))
@@ -84,7 +134,7 @@ func (s *sweep) finish() {
 
 // merge sorts the fresh edges into the sorted ones.
 func (s *sweep) merge() {
-	slices.SortStableFunc(s.fresh, compareEdges)
+	s.sort(s.fresh)
 	at := len(s.sorted)
 	if at == 0 {
 		s.store, s.fresh = s.fresh, s.store[:0]
@@ -100,17 +150,44 @@ func (s *sweep) merge() {
 	s.fresh = s.fresh[:0]
 }
 
+// sort sorts edges, and keeps the order of those that are alike. The works of a channel come in order, so that most
+// edges are near their place.
+func (s *sweep) sort(list []edge) {
+	const short = 16
+	for from := 0; from < len(list); from += short {
+		sortFew(list[from:min(from+short, len(list))])
+	}
+	for width := short; width < len(list); width *= 2 {
+		for from := 0; from+width < len(list); from += 2 * width {
+			s.join(list[from:min(from+2*width, len(list))], width)
+		}
+	}
+}
+
+// sortFew is sort for few edges.
+func sortFew(list []edge) {
+	for i := 1; i < len(list); i++ {
+		e, k := list[i], i
+		for ; k > 0 && e.comesBefore(&list[k-1]); k-- {
+			list[k] = list[k-1]
+		}
+		if k < i {
+			list[k] = e
+		}
+	}
+}
+
 // join merges the sorted parts of a list before an index and from it on. It moves only edges that are not
 // in their place.
 func (s *sweep) join(list []edge, at int) {
-	if at == 0 || at == len(list) || compareEdges(list[at], list[at-1]) >= 0 {
+	if at == 0 || at == len(list) || !list[at].comesBefore(&list[at-1]) {
 		return
 	}
-	end := at + sort.Search(len(list)-at, func(i int) bool { return compareEdges(list[at+i], list[at-1]) >= 0 })
+	end := at + sort.Search(len(list)-at, func(i int) bool { return !list[at+i].comesBefore(&list[at-1]) })
 	s.spare = append(s.spare[:0], list[at:end]...)
 	i, k := at-1, len(s.spare)-1
 	for to := end - 1; k >= 0; to-- {
-		if i >= 0 && compareEdges(s.spare[k], list[i]) < 0 {
+		if i >= 0 && s.spare[k].comesBefore(&list[i]) {
 			list[to] = list[i]
 			i--
 		} else {
@@ -123,7 +200,12 @@ func (s *sweep) join(list []edge, at int) {
 // pass visits the first n edges, and drops them.
 func (s *sweep) pass(n int) {
 	for i := range s.sorted[:n] {
-		s.visit(&s.sorted[i])
+		e := &s.sorted[i]
+		s.visit(e, s.works.of(e.work))
+		if e.work != 0 {
+			s.works.chunkOf(e.work).edges--
+			s.works.forget(e.work)
+		}
 	}
 	if n > 0 {
 		s.atNs = s.sorted[n-1].ns

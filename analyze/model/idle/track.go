@@ -64,20 +64,20 @@ func (t *track) addWork(at *placed) {
 			d.LimitedNs += lengthNs
 		}
 	}
-	kind := edgeKind(at.class)
-	t.addSpan(edgeProbable+kind, activity.Interval{LoNs: at.startNs, HiNs: at.endNs}, at.call)
-	t.addSpan(edgeCertain+kind, at.certain, at.call)
-	t.addSpan(edgePossible+kind, at.possible, at.call)
+	kind, number := edgeKind(at.class), t.edges.works.add(at.call)
+	t.addSpan(edgeProbable+kind, activity.Interval{LoNs: at.startNs, HiNs: at.endNs}, number)
+	t.addSpan(edgeCertain+kind, at.certain, number)
+	t.addSpan(edgePossible+kind, at.possible, number)
 	if at.class == classKernel && at.call.stream == d.MainStream {
-		t.addSpan(edgeMain, activity.Interval{LoNs: at.startNs, HiNs: at.endNs}, at.call)
+		t.addSpan(edgeMain, activity.Interval{LoNs: at.startNs, HiNs: at.endNs}, number)
 	}
 }
 
-// addSpan adds the edges of an interval.
-func (t *track) addSpan(kind edgeKind, i activity.Interval, w *work) {
+// addSpan adds the edges of an interval of a work with a number in edgeWorks, or 0.
+func (t *track) addSpan(kind edgeKind, i activity.Interval, number uint32) {
 	if i.HiNs > i.LoNs && i.HiNs > t.device.Window.FromNs && i.LoNs < t.device.Window.ToNs {
-		t.edges.add(edge{i.LoNs, w, kind, 1})
-		t.edges.add(edge{i.HiNs, w, kind, -1})
+		t.edges.add(edge{i.LoNs, number, kind, 1})
+		t.edges.add(edge{i.HiNs, number, kind, -1})
 	}
 }
 
@@ -89,19 +89,19 @@ func (t *track) finish() {
 	t.device.Time = t.device.sum(0, numCells)
 }
 
-// visit adds an edge to the state.
-func (t *track) visit(e *edge) {
+// visit adds an edge of a work, or of none, to the state.
+func (t *track) visit(e *edge, w *work) {
 	t.advance(e.ns)
 	t.counts[e.kind] += int32(e.step)
 	switch {
 	case e.kind >= edgeProbable && e.kind < edgePossible:
 		if e.step < 0 {
-			t.lastEnd = e.work
+			t.lastEnd = w
 			return
 		}
-		t.lastStart, t.lastOf[e.work.class] = e.work, e.work
+		t.lastStart, t.lastOf[w.class] = w, w
 	case e.kind == edgeMain && e.step > 0:
-		t.endWait(e.work)
+		t.endWait(w)
 	}
 }
 

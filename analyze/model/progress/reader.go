@@ -69,7 +69,7 @@ func (r *Reader) EachSample(yield func(*Sample) error) error {
 // until the following call. Callers use it to merge samples with other events.
 func (r *Reader) NextSamples() ([]Sample, error) {
 	if r.samples == nil {
-		spans, err := r.spans()
+		spans, err := timeline.Remember(r.T, spansOf{}, func() ([]timeline.Span, error) { return readSpans(r.T) })
 		if err != nil {
 			return nil, r.T.WrapReadError(err)
 		}
@@ -84,13 +84,17 @@ func (r *Reader) NextSamples() ([]Sample, error) {
 	return samples, r.T.WrapReadError(err)
 }
 
-// spans returns the row groups with the time of their first sample.
-func (r *Reader) spans() ([]timeline.Span, error) {
+// spansOf is the key of readSpans in the memo of a Timeline.
+type spansOf struct{}
+
+// readSpans returns the row groups with the time of their first sample.
+func readSpans(t *timeline.Timeline) ([]timeline.Span, error) {
 	var spans []timeline.Span
-	for i, g := range r.T.Progress {
-		r.seen = g.Int64("start_ns", r.seen)
+	var seen []int64
+	for i, g := range t.Progress {
+		seen = g.Int64("start_ns", seen)
 		first := int64(math.MaxInt64)
-		for _, ns := range r.seen {
+		for _, ns := range seen {
 			first = min(first, ns)
 		}
 		if err := g.Err(); err != nil {

@@ -17,6 +17,9 @@ import (
 type RowStream[R any] struct {
 	// Load returns the rows of a row group, sorted by Less.
 	Load func(Span) ([]R, error)
+	// LoadAhead makes Load run in another goroutine, one row group ahead of yield. Load must not use data that
+	// yield or Release change.
+	LoadAhead bool
 	// ahead, if set, replaces Load. It runs in another goroutine, one row group ahead of yield, and
 	// must not use data that yield changes. EachRowInOrder calls the returned begin in its own
 	// goroutine before it yields the first row of the group.
@@ -34,7 +37,7 @@ type RowStream[R any] struct {
 // of reading or of yield.
 func EachRowInOrder[R any](spans []Span, s RowStream[R], yield func(*R) error) error {
 	o := NewOrderedRows(spans, s)
-	defer o.close()
+	defer o.Close()
 	for {
 		rows, err := o.NextRows()
 		if err != nil || len(rows) == 0 {
@@ -49,7 +52,7 @@ func EachRowInOrder[R any](spans []Span, s RowStream[R], yield func(*R) error) e
 }
 
 // OrderedRows is the iterator behind EachRowInOrder. It returns slices of rows, so that a caller
-// can merge two streams. It is not safe for concurrent use.
+// can merge two streams. Call Close after the last NextRows. It is not safe for concurrent use.
 type OrderedRows[R any] struct {
 	RowStream[R]
 	waiting []Span            // spans that are not loaded yet, by FirstNs
@@ -71,6 +74,12 @@ func (l *loadedGroup[R]) nextRow() *R { return &l.rows[l.next] }
 func NewOrderedRows[R any](spans []Span, s RowStream[R]) *OrderedRows[R] {
 	o := &OrderedRows[R]{RowStream: s, waiting: slices.Clone(spans)}
 	slices.SortStableFunc(o.waiting, func(a, b Span) int { return cmp.Compare(a.FirstNs, b.FirstNs) })
+	if s.LoadAhead {
+		s.ahead = func(sp Span) ([]R, func(), error) {
+			rows, err := s.Load(sp)
+			return rows, func() {}, err
+		}
+	}
 	if s.ahead != nil {
 		o.load, o.close = loadGroupsAhead(o.waiting, s.ahead)
 		return o
@@ -82,6 +91,9 @@ func NewOrderedRows[R any](spans []Span, s RowStream[R]) *OrderedRows[R] {
 	o.close = func() {}
 	return o
 }
+
+// Close stops loading row groups. It waits until the last Load has returned.
+func (o *OrderedRows[R]) Close() { o.close() }
 
 // loadGroupsAhead loads the row groups in a goroutine, in order. It loads one group while rows of
 // earlier groups are yielded; end stops the goroutine.

@@ -37,8 +37,8 @@ func (t *Timeline) replayBoth(
 		t.Allocations,
 		t.NewAllocatorStream(onlySegments),
 	)
-	defer allCalls.close()
-	defer allEvents.close()
+	defer allCalls.Close()
+	defer allEvents.Close()
 	var calls []livemem.MemoryCall
 	var events []caching.AllocatorEvent
 	var callErr, err error

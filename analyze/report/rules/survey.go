@@ -153,9 +153,6 @@ func NewSurvey(t *timeline.Timeline, opt *query.Options) (*Survey, error) {
 // from one goroutine at a time.
 func (s *Survey) ReadRecording(onDriverChange func(*livemem.Change), onAllocatorChange caching.ChangeConsumer) error {
 	read := func() error { return s.readCalls(onDriverChange, onAllocatorChange) }
-	if s.maxTimedCalls == 0 { // rules that need idle times read them, and other rules do not wait for that
-		return read()
-	}
 	return timeline.RunParallel(read, func() error {
 		_, err := s.findIdleTimes()
 		return err

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/activity"
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/hosttime"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
 	model "github.com/gpurec/gpurec/analyze/model/steps"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -41,12 +43,20 @@ func RunForChart(t *timeline.Timeline, opt Options) (*report.Report, []ProcessSt
 	if err := quality.CheckClasses(t, "steps", NeededCallClasses); err != nil {
 		return nil, nil, err
 	}
-	// The scan reads the row groups of memory calls too, so it follows the replay.
-	counts, err := calls.CountReplayWhile(t, func() error { return nil })
-	if err != nil {
-		return nil, nil, err
-	}
-	sc, err := newScan(model.NewReader(t, &opt.Filter), model.Options{Marker: opt.Marker})
+	reader := model.NewReader(t, &opt.Filter)
+	var sc *scan
+	var counts *livemem.ReplayCounts
+	err := timeline.RunParallel(func() (err error) {
+		// The scan reads the row groups of memory calls too, so it follows the replay.
+		if counts, err = calls.CountReplayWhile(t, func() error { return nil }); err != nil {
+			return err
+		}
+		sc, err = newScan(reader, model.Options{Marker: opt.Marker})
+		return err
+	}, func() error { // addGPUTimes needs it
+		_, err := activity.OfPart(t, reader.Window, opt.MaxTimedCalls)
+		return err
+	})
 	if err != nil {
 		return nil, nil, err
 	}

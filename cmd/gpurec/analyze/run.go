@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -64,12 +65,22 @@ func (f *reportFlags) readRecording(args []string, use func(path string, t *time
 	if err != nil {
 		return message.ExplainOpen(path, err)
 	}
+	collectEarlier(t)
 	if err := f.parseTimeWindow(t.RecordingWindow()); err != nil {
 		return err
 	}
 	t.RestrictProcesses(&f.opt.Filter, f.only)
 	f.source.addSourceLines(t)
 	return use(path, t)
+}
+
+// collectEarlier makes the garbage collector run more often if a recording has GPU times: their reports keep more
+// in memory than others. The variable GOGC has precedence.
+func collectEarlier(t *timeline.Timeline) {
+	const percent = 50
+	if len(t.Facts.Channels) > 0 && os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(percent)
+	}
 }
 
 // openRecordingFile opens a recording, and warns about missing parts of it.

@@ -1,0 +1,95 @@
+package analyze_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"path/filepath"
+	"testing"
+
+	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/export/html"
+	"github.com/gpurec/gpurec/analyze/export/perfetto"
+	"github.com/gpurec/gpurec/analyze/export/pprof"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/gaps"
+	"github.com/gpurec/gpurec/analyze/report/kernels"
+	"github.com/gpurec/gpurec/analyze/report/leaks"
+	"github.com/gpurec/gpurec/analyze/report/rules"
+	"github.com/gpurec/gpurec/analyze/report/steps"
+	"github.com/gpurec/gpurec/analyze/report/summary"
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
+)
+
+// A pass over a large recording costs seconds, so testdata/passes.txt has the number of passes of each command. A
+// higher number needs a reason.
+func TestPassesOfEachCommand(t *testing.T) {
+	testclass.Unit(t)
+	path := filepath.Join(t.TempDir(), "training.parquet")
+	writeTraining(t, path, 20_000, "-words")
+	reportOf := func(run func(*timeline.Timeline, query.Options) (*report.Report, error)) func(*timeline.Timeline) error {
+		return func(tl *timeline.Timeline) error {
+			_, err := run(tl, query.Options{})
+			return err
+		}
+	}
+	var got bytes.Buffer
+	classes := []format.Class{format.ClassCall, format.ClassMemory, format.ClassAllocator, format.ClassProgress}
+	fmt.Fprintf(&got, "%-10s", "command")
+	for _, c := range classes {
+		fmt.Fprintf(&got, " %9s", c)
+	}
+	got.WriteByte('\n')
+	for _, c := range []struct {
+		name string
+		run  func(*timeline.Timeline) error
+	}{
+		{"leaks", reportOf(leaks.Run)},
+		{"summary", reportOf(summary.Run)},
+		{"rules", reportOf(rules.Run)},
+		{"kernels", reportOf(kernels.Run)},
+		{"gaps", reportOf(gaps.Run)},
+		{"steps", reportOf(steps.Run)},
+		{"page", func(tl *timeline.Timeline) error {
+			_, err := html.WritePage(tl, io.Discard, html.Options{})
+			return err
+		}},
+		{"perfetto", func(tl *timeline.Timeline) error {
+			_, err := perfetto.WriteTrace(tl, io.Discard, perfetto.Options{})
+			return err
+		}},
+		{"pprof", func(tl *timeline.Timeline) error {
+			_, _, _, err := pprof.BuildProfile(tl, pprof.Options{Type: "launches"})
+			return err
+		}},
+	} {
+		passes := passesOf(t, path, c.run)
+		fmt.Fprintf(&got, "%-10s", c.name)
+		for _, class := range classes {
+			fmt.Fprintf(&got, " %9d", passes[class])
+		}
+		got.WriteByte('\n')
+	}
+	analyzetest.CompareGolden(t, "passes.txt", got.Bytes())
+}
+
+// passesOf returns how often a command reads the row groups of each class, with timeline.Open.
+func passesOf(t *testing.T, path string, run func(*timeline.Timeline) error) map[format.Class]int {
+	t.Helper()
+	rec, err := format.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rec.Close()
+	tl, err := timeline.Open(rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run(tl); err != nil {
+		t.Fatal(err)
+	}
+	return rec.Passes()
+}
