@@ -29,7 +29,7 @@ memory. frag does not count them.`,
   gpurec analyze frag --request 512MiB --at end run.parquet
   gpurec analyze frag --svg map.svg --fail-on 'fragmented>0' run.parquet`,
 
-	Question:   "Which reserved memory cannot be used, and which blocks are the cause?",
+	Question:   "Why can reserved memory not be used?",
 	Subject:    report.SubjectMemory,
 	IsFeatured: true,
 

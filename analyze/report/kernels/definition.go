@@ -24,7 +24,7 @@ line, with the error of each value.
   gpurec analyze kernels --kernel gemm --from 10s --to 11s run.parquet
   gpurec analyze kernels --sort tiny_launches --fail-on 'tiny_pct>50' run.parquet`,
 
-	Question:   "Which kernels run, how long, and in which sizes?",
+	Question:   "Which kernels run, and how long (`record --gpu-time auto`)?",
 	Subject:    report.SubjectGPU,
 	IsFeatured: true,
 

@@ -22,7 +22,7 @@ Memory from before the recording is not known. A free of such memory is no error
   gpurec analyze pointers run.parquet
   gpurec analyze pointers --fail-on 'uses_after_free>0 || double_frees>0' run.parquet`,
 
-	Question:   "Which kernel used freed memory, and which frees were wrong?",
+	Question:   "Which kernel used freed memory (`record --kernel-args`), and which frees were wrong?",
 	Subject:    report.SubjectFaults,
 	IsFeatured: true,
 

@@ -26,7 +26,7 @@ notices, and one value per rule, such as growing_site: its number of evidence ro
   gpurec analyze rules --fail-on 'problems>0 || sync_in_loop>0' run.parquet
   gpurec analyze rules --suppressions known.supp --format json run.parquet | jq '.hits[].rule'`,
 
-	Question:   "What is wrong, how sure is it, and what should I do?",
+	Question:   "What is wrong, and what should I do?",
 	Subject:    report.SubjectOverview,
 	IsFeatured: true,
 

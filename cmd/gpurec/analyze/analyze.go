@@ -69,7 +69,7 @@ type verb struct {
 
 // verbs are the subcommands that are no reports. Each has a file of its own.
 var verbs = []verb{
-	{newDigestCommand, "What is wrong, in a few thousand tokens for a language model?", report.SubjectOverview},
+	{newDigestCommand, "What is wrong, for a language model?", report.SubjectOverview},
 	{newDiffCommand, "What changed between two recordings?", report.SubjectComparison},
 	{newPageCommand, "Can I mail the result?", report.SubjectExport},
 	{newPprofCommand, "Can I see a profile in pprof?", report.SubjectExport},
