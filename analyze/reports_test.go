@@ -60,7 +60,7 @@ func TestEveryReportIsExplained(t *testing.T) {
 var selfExplanatory = []string{"site", "finding", "next"}
 
 // checkExplained compares the tables and columns of a report with the text of --explain.
-func checkExplained(t *testing.T, of analyze.Report, r *report.Report) {
+func checkExplained(t *testing.T, of *report.Definition, r *report.Report) {
 	t.Helper()
 	var text bytes.Buffer
 	if err := analyze.ExplainSections(&text, of.Sections); err != nil {

@@ -179,7 +179,7 @@ func writeStacks(b *bytes.Buffer, r *report.Report) {
 }
 
 // explainReport returns the explanations of a report's values whose key contains key, in at most maxChars characters.
-func explainReport(r *analyze.Report, key string, maxChars int) (string, error) {
+func explainReport(r *report.Definition, key string, maxChars int) (string, error) {
 	var b bytes.Buffer
 	if err := analyze.ExplainSections(&b, selectColumns(r.Sections, key)); err != nil {
 		return "", err

@@ -205,6 +205,22 @@ func ParseTime(text string, recording Window) (int64, error) {
 	return at.UnixNano(), nil
 }
 
+// ParseMoment parses a moment of a recording: peak, end, or a time as ParseTime reads it. The returned
+// ns are Unix time. They are 0 for peak and end.
+func ParseMoment(text string, recording Window) (ReportMoment, int64, error) {
+	switch text {
+	case "peak":
+		return MomentPeak, 0, nil
+	case "end":
+		return MomentEnd, 0, nil
+	}
+	ns, err := ParseTime(text, recording)
+	if err != nil {
+		return 0, 0, err
+	}
+	return MomentGivenTime, ns, nil
+}
+
 // FormatOffset formats a time (Unix ns) as an offset from the recording's start, as ParseTime
 // parses it.
 func FormatOffset(ns int64, recording Window) string {

@@ -32,6 +32,8 @@ type Options struct {
 	// AllStacks shows the stacks of all rows in text, not only those of leaks. AllFrames implies
 	// it.
 	AllStacks bool
+	// ForText is set if the report is printed as text. Reports then may add drawings of characters.
+	ForText bool
 	// MaxTimedCalls is about the number of calls that reports about idle time and steps read for GPU times,
 	// from the start of the window; 0 means all calls.
 	MaxTimedCalls int64

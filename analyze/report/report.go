@@ -26,6 +26,8 @@ type Report struct {
 	Quality Quality
 	// Before is the quality of the first recording of a diff. It is nil in other reports.
 	Before *Quality
+	// Files are files to write with the report.
+	Files []OutputFile
 }
 
 // Fact is a named value. Row.Cells lists the possible types of Value.

@@ -480,7 +480,9 @@ var mayImport = map[string][]string{
 
 	"analyze/report": {
 		"format",
+		"analyze/model/job",
 		"analyze/model/sampling",
+		"analyze/model/timeline",
 		"analyze/query",
 		"analyze/catalog",
 		"analyze/units",
@@ -534,7 +536,7 @@ var mayImport = map[string][]string{
 	"analyze/export/pprof":         reportMayUse("github.com/google/pprof/profile"),
 	"analyze/export/torchsnapshot": reportMayUse(),
 
-	"analyze":      {"analyze/model/timeline", "analyze/query", "analyze/report/..."},
+	"analyze":      {"analyze/report/..."},
 	"analyze/live": {"format", "analyze/model/...", "analyze/catalog", "analyze/units"},
 	"analyze/mcp": {
 		"format",

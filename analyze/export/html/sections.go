@@ -153,7 +153,7 @@ func newPageSections() (list []sectionSpec) {
 }
 
 // newReportSection returns the section of a report.
-func newReportSection(r analyze.Report) sectionSpec {
+func newReportSection(r *report.Definition) sectionSpec {
 	s, isOnePass := onePassReports[r.Name]
 	if !isOnePass {
 		s.run = func(_ *pageBuilder, t *timeline.Timeline, opt query.Options) (*report.Report, error) {

@@ -59,7 +59,7 @@ func memoryJob(t *testing.T) *job.Job {
 }
 
 // read returns the parts of a report.
-func read(t *testing.T, j *job.Job, whole bool, run byrank.ReportFunc) []byrank.Part {
+func read(t *testing.T, j *job.Job, whole bool, run report.RunFunc) []byrank.Part {
 	t.Helper()
 	parts, err := byrank.Read(j, byrank.Options{
 		WholeRecordings: whole,

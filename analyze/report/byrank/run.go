@@ -7,9 +7,6 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
-// ReportFunc computes a report on one recording.
-type ReportFunc func(*timeline.Timeline, query.Options) (*report.Report, error)
-
 // Part is the report on one rank, or on all ranks of one recording.
 type Part struct {
 	Members []*job.Member // not empty
@@ -35,7 +32,7 @@ type Options struct {
 
 // Read computes the report on each rank of a job, in the order of the recordings. It opens one recording after the
 // other. It returns errors of opening and reading the recordings, and those of run and Prepare.
-func Read(j *job.Job, opt Options, run ReportFunc) ([]Part, error) {
+func Read(j *job.Job, opt Options, run report.RunFunc) ([]Part, error) {
 	var parts []Part
 	for i := range j.Paths {
 		var members []*job.Member
@@ -60,7 +57,7 @@ func Read(j *job.Job, opt Options, run ReportFunc) ([]Part, error) {
 }
 
 // readRecording returns the reports on members of one recording.
-func readRecording(j *job.Job, i int, members []*job.Member, opt *Options, run ReportFunc) ([]Part, error) {
+func readRecording(j *job.Job, i int, members []*job.Member, opt *Options, run report.RunFunc) ([]Part, error) {
 	t, err := j.Open(i)
 	if err != nil {
 		return nil, err

@@ -33,7 +33,7 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-func side(t *testing.T, tp *analyzetest.TestRecording, path string, make diff.ReportFunc, per string) *diff.Side {
+func side(t *testing.T, tp *analyzetest.TestRecording, path string, make report.RunFunc, per string) *diff.Side {
 	t.Helper()
 	p, err := diff.ParseDivisor(per)
 	if err != nil {
@@ -227,7 +227,7 @@ func TestDiffPairsWhatIsTheSameUnderAnotherNumber(t *testing.T) {
 
 func TestEveryReportCanBeCompared(t *testing.T) {
 	testclass.Unit(t)
-	reports := map[string]diff.ReportFunc{
+	reports := map[string]report.RunFunc{
 		"summary": summary.Run,
 		"leaks":   leaks.Run,
 		"stacks":  stacks.Run,
@@ -318,7 +318,7 @@ func TestDiffOfRowsOfAnyValue(t *testing.T) {
 	hung := func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		return hang.RunWithOptions(t, hang.Options{Options: opt})
 	}
-	for _, make := range []diff.ReportFunc{hung, leaks.Run, summary.Run} {
+	for _, make := range []report.RunFunc{hung, leaks.Run, summary.Run} {
 		a, b := side(t, tp, "a", make, "second"), side(t, analyzetest.NewTestRecording(t), "b", make, "second")
 		for _, r := range []*report.Report{newDiffReport(t, a, b, query.Options{}), newDiffReport(t, b, a, query.Options{})} {
 			analyzetest.CheckSafeToPrint(t, r)

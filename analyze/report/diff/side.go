@@ -46,9 +46,6 @@ func (e *NoStepLaunchError) Error() string {
 	return fmt.Sprintf("no launch of a kernel matches %q", e.Kernel)
 }
 
-// ReportFunc computes a report of a recording.
-type ReportFunc func(*timeline.Timeline, query.Options) (*report.Report, error)
-
 // Side is one of the two recordings of a comparison: its report and its setup. It does not refer to
 // the open recording.
 type Side struct {
@@ -61,7 +58,7 @@ type Side struct {
 
 // NewSide computes the report for one side of a comparison. It ignores Sort and Top of the options,
 // which belong to the comparison. It returns a *NoStepLaunchError if no launch counts as a step.
-func NewSide(t *timeline.Timeline, make ReportFunc, opt query.Options, per Divisor) (*Side, error) {
+func NewSide(t *timeline.Timeline, make report.RunFunc, opt query.Options, per Divisor) (*Side, error) {
 	opt.Sort, opt.Top = "", 0
 	r, err := make(t, opt)
 	if err != nil {

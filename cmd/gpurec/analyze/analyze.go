@@ -1,21 +1,22 @@
-// Package analyze implements the command "gpurec analyze". Each file implements the subcommand of
-// one report or export: it parses flags, calls a package below the repository's folder analyze, and
-// prints the result.
+// Package analyze implements the command "gpurec analyze". It makes a subcommand of each report of
+// analyze.Reports, and has a file for each other subcommand. A subcommand parses flags, calls a package
+// below the repository's folder analyze, and prints the result.
 package analyze
 
 import (
 	"os"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // New returns the command "gpurec analyze" with all its subcommands.
 func New() *cobra.Command {
-	f := &reportFlags{command: "summary", byRank: true}
+	f := newReportFlags(&summary.Definition)
 	cmd := &cobra.Command{
 		Use:   "analyze [FILE|FOLDER]...",
 		Short: "Print reports about a recording",
@@ -46,44 +47,37 @@ condition of --fail-on holds.`,
 				return newUnknownReportError(cmd, args[0])
 			}
 		}
-		return f.runReport(args, summary.Run)
+		return f.runReport(args, report.Runner{Run: summary.Run})
 	}
-	f.addSummaryFlags(cmd.Flags())
-	for _, newCommand := range subcommandConstructors {
-		cmd.AddCommand(newCommand())
+	f.addDeclaredFlags(cmd.Flags(), &summary.Definition.Flags)
+	for _, d := range analyze.Reports {
+		cmd.AddCommand(newReportCommand(d))
+	}
+	for _, v := range verbs {
+		cmd.AddCommand(v.newCommand())
 	}
 	return cmd
 }
 
-// subcommandConstructors maps the name of each subcommand to its constructor. Each file of this
-// package adds its own subcommands in init.
-var subcommandConstructors = make(map[string]func() *cobra.Command)
-
-func init() { subcommandConstructors["summary"] = newSummaryCommand }
-
-// newSummaryCommand returns the subcommand summary. "gpurec analyze" without a subcommand does the
-// same.
-func newSummaryCommand() *cobra.Command {
-	f := &reportFlags{command: "summary", byRank: true}
-	cmd := &cobra.Command{
-		Use:   "summary [FILE|FOLDER]...",
-		Short: "Summarize a recording: its contents and the most important findings",
-		Long: `summary prints the same report as "gpurec analyze" without a subcommand.
-
-` + byRankHelp,
-		Example: `  gpurec analyze summary --from 10s --to 20s run.parquet`,
-		RunE:    func(_ *cobra.Command, args []string) error { return f.runReport(args, summary.Run) },
-	}
-	f.addSummaryFlags(cmd.Flags())
-	return cmd
+// verb is a subcommand that is no report.
+type verb struct {
+	newCommand func() *cobra.Command
+	// question is the question that the verb answers, for the tables of documents. "" means no row.
+	question string
+	subject  report.Subject // place in the tables
 }
 
-// addSummaryFlags adds the flags of the summary.
-func (f *reportFlags) addSummaryFlags(flags *pflag.FlagSet) {
-	f.addFilterFlags(flags)
-	f.addKernelFlag(flags)
-	f.addReportFlags(flags)
-	f.addSuppressionsFlag(flags)
+// verbs are the subcommands that are no reports. Each has a file of its own.
+var verbs = []verb{
+	{newDigestCommand, "What is wrong, for a language model?", report.SubjectOverview},
+	{newDiffCommand, "What changed between two recordings?", report.SubjectComparison},
+	{newPageCommand, "Can I mail the result?", report.SubjectExport},
+	{newPprofCommand, "Can I see a profile in pprof?", report.SubjectExport},
+	{newCommand: newFoldedCommand},
+	{newCommand: newPerfettoCommand},
+	{newCommand: newTorchSnapshotCommand},
+	{newCommand: newSQLCommand},
+	{newCommand: newExportCommand},
 }
 
 // newUnknownReportError returns the usage error for an argument that is neither a report nor a

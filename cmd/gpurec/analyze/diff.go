@@ -10,6 +10,7 @@ import (
 	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/diff"
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/spf13/cobra"
@@ -33,7 +34,7 @@ func (c *comparisonFlagValue) Type() string          { return "FILE" }
 
 // compareRecordings prints the differences of one report on two recordings. The first recording is
 // that of --before, the second that of args. compare reads both at the same time to use all cores.
-func (f *reportFlags) compareRecordings(args []string, make diff.ReportFunc) error {
+func (f *reportFlags) compareRecordings(args []string, make report.RunFunc) error {
 	var before, after *diff.Side
 	err := f.openRecording([]string{f.before.path}, func(path string, t *timeline.Timeline) error {
 		opt := f.opt // f.read sets the times of f.opt for the second recording
@@ -61,7 +62,7 @@ func (f *reportFlags) compareRecordings(args []string, make diff.ReportFunc) err
 func (f *reportFlags) reportForComparison(
 	path string,
 	t *timeline.Timeline,
-	make diff.ReportFunc,
+	make report.RunFunc,
 	opt query.Options,
 ) (*diff.Side, error) {
 	s, err := diff.NewSide(t, make, opt, f.before.per)
@@ -79,10 +80,8 @@ func runInBackground(do func() error) <-chan error {
 	return done
 }
 
-func init() { subcommandConstructors["diff"] = newDiffCommand }
-
 func newDiffCommand() *cobra.Command {
-	var report, per string
+	var name, per string
 	var c comparisonFlagValue
 	cmd := &cobra.Command{
 		Use:   "diff BEFORE AFTER",
@@ -101,7 +100,7 @@ by steps. A step is one launch of the kernel that matches REGEX.`,
 		Args: cobra.MaximumNArgs(2),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&report, "report", "leaks", "compare the report `NAME`")
+	flags.StringVar(&name, "report", "leaks", "compare the report `NAME`")
 	flags.StringVar(
 		&per,
 		"per",
@@ -112,18 +111,18 @@ by steps. A step is one launch of the kernel that matches REGEX.`,
 		"size of change)")
 	flags.IntVar(&c.top, "top", 20, "maximum number of rows in a table; 0: all")
 	given := make(map[string]*forwardedFlagValue)
-	for _, sub := range newReportCommands() {
-		addForwardedFlags(flags, sub.Flags(), given)
+	for _, d := range analyze.Reports {
+		addForwardedFlags(flags, newReportCommand(d).Flags(), given)
 	}
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		sub, err := newReportCommandNamed(report)
+		sub, err := newReportCommandNamed(name)
 		if err != nil {
 			return err
 		}
 		if explain := given["explain"]; explain != nil && len(explain.values) > 0 {
 			return errors.Join(
 				analyze.ExplainSections(os.Stdout, diff.Sections),
-				analyze.ExplainSections(os.Stdout, analyze.FindReport(report).Sections),
+				analyze.ExplainSections(os.Stdout, analyze.FindReport(name).Sections),
 			)
 		}
 		if len(args) != 2 {
@@ -142,40 +141,34 @@ by steps. A step is one launch of the kernel that matches REGEX.`,
 		*sub.Flags().Lookup(comparisonFlagName).Value.(*comparisonFlagValue) = c
 		return sub.RunE(sub, args[1:])
 	}
-	var names []string
-	for _, sub := range newReportCommands() {
-		names = append(names, sub.Name())
-	}
 	// RegisterFlagCompletionFunc fails only for an unknown flag.
-	_ = cmd.RegisterFlagCompletionFunc("report", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc(
+		"report",
+		cobra.FixedCompletions(reportNames(), cobra.ShellCompDirectiveNoFileComp),
+	)
 	return cmd
-}
-
-// newReportCommands returns a new subcommand for each report in analyze.Reports. diff can compare
-// these reports.
-func newReportCommands() (list []*cobra.Command) {
-	for _, r := range analyze.Reports {
-		list = append(list, subcommandConstructors[r.Name]())
-	}
-	return list
 }
 
 // newReportCommandNamed returns a new subcommand for the report with a name, or a usage error that
 // lists the reports.
 func newReportCommandNamed(name string) (*cobra.Command, error) {
-	var names []string
-	for _, c := range newReportCommands() {
-		if c.Name() == name {
-			return c, nil
-		}
-		names = append(names, c.Name())
+	if d := analyze.FindReport(name); d != nil {
+		return newReportCommand(d), nil
 	}
 	return nil, message.Usagef(
 		"gpurec analyze diff --help",
 		"--report: unknown report %q; the reports are %s",
 		name,
-		strings.Join(names, ", "),
+		strings.Join(reportNames(), ", "),
 	)
+}
+
+// reportNames returns the names of all reports.
+func reportNames() (names []string) {
+	for _, d := range analyze.Reports {
+		names = append(names, d.Name)
+	}
+	return names
 }
 
 // forwardedFlagValue is the value of a diff flag that diff passes on to the report.

@@ -15,8 +15,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { subcommandConstructors["digest"] = newDigestCommand }
-
 func newDigestCommand() *cobra.Command {
 	f := &reportFlags{command: "digest", values: digest.Sections}
 	var format string

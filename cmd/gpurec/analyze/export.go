@@ -20,8 +20,6 @@ type rowFlags struct {
 	out     outputFlags
 }
 
-func init() { subcommandConstructors["export"] = newExportCommand }
-
 func newExportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export",

@@ -22,7 +22,7 @@ import (
 // that they set.
 type reportFlags struct {
 	command  string           // name of the subcommand
-	values   []report.Section // --explain texts of an export; those of a report are in analyze.Reports
+	values   []report.Section // --explain texts
 	from, to string
 	streams  []string
 	minBytes string
@@ -40,9 +40,9 @@ type reportFlags struct {
 	only   timeline.ProcessFilter
 	render render.Options
 
-	// byRank is set if the report can compare the ranks of several recordings, wholeRecordings if it then reports on
-	// each recording and not on each rank.
-	byRank, wholeRecordings bool
+	recordings  report.Recordings         // recordings that a report reads
+	unsupported []report.UnsupportedFlags // flags that a report rejects
+	registered  *pflag.FlagSet            // the flags of a report
 
 	failIf *report.Condition   // parsed --fail-on; nil without the flag
 	before comparisonFlagValue // set by diff
@@ -140,6 +140,7 @@ func (f *reportFlags) checkFlags() error {
 		}
 		return message.Usagef(f.helpCommand(), "--format: %w", err)
 	}
+	f.opt.ForText = f.render.Format == "table"
 	if f.color != "" && !slices.Contains(terminal.ColorModes, f.color) {
 		return message.Usagef(
 			f.helpCommand(),
@@ -222,17 +223,11 @@ func (f *reportFlags) parseTimeWindow(recording query.Window) error {
 // parseMoment parses the text of --at: peak, end or a time. The returned nanoseconds are Unix time
 // and are set for a time only.
 func (f *reportFlags) parseMoment(text string, t *timeline.Timeline) (query.ReportMoment, int64, error) {
-	switch text {
-	case "peak":
-		return query.MomentPeak, 0, nil
-	case "end":
-		return query.MomentEnd, 0, nil
-	}
-	ns, err := query.ParseTime(text, t.RecordingWindow())
+	at, ns, err := query.ParseMoment(text, t.RecordingWindow())
 	if err != nil {
 		return 0, 0, message.Usagef(f.helpCommand(), "--at: %w", err)
 	}
-	return query.MomentGivenTime, ns, nil
+	return at, ns, nil
 }
 
 // addFrameFlags adds the flags of reports that show stacks.

@@ -85,8 +85,27 @@ func (f *reportFlags) explainJobError(err error) error {
 	return err
 }
 
+// runOnJob prints a report on several recordings of a job.
+func (f *reportFlags) runOnJob(paths []string, run report.RunJobFunc) error {
+	if err := f.checkFlags(); err != nil {
+		return err
+	}
+	if err := f.checkSupported(report.InJob); err != nil {
+		return err
+	}
+	j, err := f.openJob(paths)
+	if err != nil {
+		return err
+	}
+	r, err := run(j, f.opt)
+	if err != nil {
+		return f.explainJobError(err)
+	}
+	return f.printReport(r)
+}
+
 // runByRank prints one report on the ranks of several recordings, and applies --fail-on to each rank.
-func (f *reportFlags) runByRank(paths []string, run byrank.ReportFunc) error {
+func (f *reportFlags) runByRank(paths []string, run report.RunFunc) error {
 	if err := f.checkFlags(); err != nil {
 		return err
 	}
@@ -99,7 +118,7 @@ func (f *reportFlags) runByRank(paths []string, run byrank.ReportFunc) error {
 		f.opt.Top = max(minFoldedRows, 4*top)
 	}
 	parts, err := byrank.Read(j, byrank.Options{
-		WholeRecordings: f.wholeRecordings,
+		WholeRecordings: f.recordings == report.EachRecording,
 		Selects:         func(m *job.Member) bool { return f.selectsMember(m, pids) },
 		Prepare:         f.prepareRecording,
 		Progress:        newProgressPrinter(),

@@ -27,8 +27,6 @@ type traceFlags struct {
 	split  bool
 }
 
-func init() { subcommandConstructors["perfetto"] = newPerfettoCommand }
-
 func newPerfettoCommand() *cobra.Command {
 	f := &traceFlags{reportFlags: &reportFlags{command: "perfetto", values: perfetto.Sections}}
 	cmd := &cobra.Command{

@@ -95,8 +95,6 @@ func (f *profileFlags) buildProfile(path string, t *timeline.Timeline) (*profile
 	return p, &report.Report{Command: f.command, Quality: quality, NoMatch: noMatch}, nil
 }
 
-func init() { subcommandConstructors["pprof"] = newPprofCommand }
-
 func newPprofCommand() *cobra.Command {
 	f := &profileFlags{reportFlags: &reportFlags{command: "pprof", values: pprof.Sections}}
 	var address string
@@ -198,8 +196,6 @@ func (f *profileFlags) serveProfile(ctx context.Context, path string, t *timelin
 	}
 	return servePprofPages(ctx, p, address)
 }
-
-func init() { subcommandConstructors["folded"] = newFoldedCommand }
 
 func newFoldedCommand() *cobra.Command {
 	f := &profileFlags{reportFlags: &reportFlags{command: "folded", values: pprof.Sections}}

@@ -16,9 +16,7 @@ import (
 	"golang.org/x/term"
 )
 
-func init() { subcommandConstructors["report"] = newReportCommand }
-
-func newReportCommand() *cobra.Command {
+func newPageCommand() *cobra.Command {
 	f := &reportFlags{command: "report", values: html.Sections}
 	var out outputFlags
 	cmd := &cobra.Command{

@@ -12,7 +12,6 @@ import (
 
 	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
-	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/quality"
@@ -26,20 +25,12 @@ import (
 // explanations.
 func (f *reportFlags) openRecording(args []string, use func(path string, t *timeline.Timeline) error) error {
 	if f.explain {
-		return analyze.ExplainSections(os.Stdout, f.explainedSections())
+		return analyze.ExplainSections(os.Stdout, f.values)
 	}
 	if err := f.checkFlags(); err != nil {
 		return err
 	}
 	return f.readRecording(args, use)
-}
-
-// explainedSections returns the tables and values that --explain describes.
-func (f *reportFlags) explainedSections() []report.Section {
-	if r := analyze.FindReport(f.command); r != nil {
-		return r.Sections
-	}
-	return f.values
 }
 
 // readRecording opens the recording of args and calls use with its path. The caller has checked the
@@ -126,27 +117,38 @@ func findNewestRecording(dir string) (string, error) {
 	return newest, nil
 }
 
-// runReport opens the recording of args, computes a report with make, prints it and applies
-// --fail-on. If --before is set, it compares the report on two recordings.
-func (f *reportFlags) runReport(
-	args []string,
-	make func(*timeline.Timeline, query.Options) (*report.Report, error),
-) error {
-	if f.before.path != "" && !f.explain {
-		return f.compareRecordings(args, make)
+// runReport opens the recording of args, computes a report with run, prints it and applies
+// --fail-on. Several recordings are those of a job. If --before is set, it compares the report on two
+// recordings.
+func (f *reportFlags) runReport(args []string, run report.Runner) error {
+	if f.recordings == report.WholeJob {
+		paths, err := expandArguments(args)
+		if err != nil {
+			return err
+		}
+		if len(paths) > 1 && !f.explain {
+			return f.runOnJob(paths, run.RunJob)
+		}
+		args = paths
 	}
-	if f.byRank && !f.explain {
+	if f.before.path != "" && !f.explain {
+		return f.compareRecordings(args, run.Run)
+	}
+	if (f.recordings == report.EachRank || f.recordings == report.EachRecording) && !f.explain {
 		paths, err := expandArguments(args)
 		if err != nil {
 			return err
 		}
 		if len(paths) > 1 {
-			return f.runByRank(paths, make)
+			return f.runByRank(paths, run.Run)
 		}
 		args = paths
 	}
 	return f.openRecording(args, func(path string, t *timeline.Timeline) error {
-		r, err := make(t, f.opt)
+		r, err := run.Run(t, f.opt)
+		if err == nil {
+			err = writeReportFiles(r)
+		}
 		if err != nil {
 			return f.explainError(path, err)
 		}
@@ -154,11 +156,26 @@ func (f *reportFlags) runReport(
 	})
 }
 
+// writeReportFiles writes the files of a report, and prints a note about each.
+func writeReportFiles(r *report.Report) error {
+	for i := range r.Files {
+		file := &r.Files[i]
+		out := outputFlags{path: file.Path, force: file.MayExist, flag: file.Flag}
+		written, err := out.writeFile("", "", file.WriteFunc)
+		if err != nil {
+			return err
+		}
+		message.Notef("%s -> %s", file.Content, written)
+	}
+	return nil
+}
+
 // explainError converts an error of a report to a usage error that names the flag, or adds a hint.
 // It returns nil for nil.
 func (f *reportFlags) explainError(path string, err error) error {
 	var group *report.GroupError
 	var sort *report.SortError
+	var flag *report.FlagError
 	var usage *message.UsageError
 	var class *quality.MissingClassError
 	var hinted *message.HintedError // an error about the output file
@@ -170,6 +187,8 @@ func (f *reportFlags) explainError(path string, err error) error {
 			fmt.Errorf("%s: %w", path, err),
 			"record again without --record, or with --record "+strings.Join(class.Missing, ","),
 		)
+	case errors.As(err, &flag):
+		return message.Usagef(f.helpCommand(), "%w", flag.Err)
 	case errors.As(err, &usage):
 		return usage
 	case errors.As(err, &hinted):

@@ -24,8 +24,6 @@ type sqlFlags struct {
 	examples   bool
 }
 
-func init() { subcommandConstructors["sql"] = newSQLCommand }
-
 func newSQLCommand() *cobra.Command {
 	f := &sqlFlags{reportFlags: &reportFlags{command: "sql", values: sql.Sections}}
 	cmd := &cobra.Command{

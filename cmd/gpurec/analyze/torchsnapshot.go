@@ -13,8 +13,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func init() { subcommandConstructors["torch-snapshot"] = newTorchSnapshotCommand }
-
 func newTorchSnapshotCommand() *cobra.Command {
 	f := &reportFlags{command: "torch-snapshot", values: torchsnapshot.Sections}
 	var out outputFlags
