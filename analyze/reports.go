@@ -13,6 +13,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/frag"
 	"github.com/gpurec/gpurec/analyze/report/gaps"
 	"github.com/gpurec/gpurec/analyze/report/gpu"
+	"github.com/gpurec/gpurec/analyze/report/graphs"
 	"github.com/gpurec/gpurec/analyze/report/hang"
 	"github.com/gpurec/gpurec/analyze/report/kernels"
 	"github.com/gpurec/gpurec/analyze/report/leaks"
@@ -43,6 +44,7 @@ var Reports = []*report.Definition{
 	&frag.Definition,
 	&oom.Definition,
 	&kernels.Definition,
+	&graphs.Definition,
 	&streams.Definition,
 	&works.Definition,
 	&api.Definition,

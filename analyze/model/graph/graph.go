@@ -39,7 +39,8 @@ type graphNodes struct {
 	labels  []string
 	counts  map[string]int64
 	kernels map[int32]int64 // kernel nodes by the stack of the call that added them
-	changed bool            // some nodes were removed or changed, and it is unknown which
+	byType  NodeCounts
+	changed bool // some nodes were removed or changed, and it is unknown which
 }
 
 func (n *graphNodes) addLabel(label string, count int64) {
@@ -67,6 +68,7 @@ func (n *graphNodes) addNodes(o *graphNodes) {
 	for stack, count := range o.kernels {
 		n.addKernel(stack, count)
 	}
+	n.byType.merge(&o.byType)
 	for _, label := range o.labels {
 		n.addLabel(label, o.counts[label])
 	}
@@ -373,7 +375,7 @@ func (m *graphBuilder) applyStep(s *graphStep) {
 		"cuGraphAddMemAllocNode",
 		"cuGraphAddMemFreeNode",
 		"cuGraphAddHostNode":
-		m.nodesOfGraph(src).addLabel(s.label, 1)
+		m.nodesOfGraph(src).addNode(s)
 	case "cuGraphAddNode", "cuGraphAddNode_v2":
 		m.addTypedNode(s, ptr, src)
 	case "cuGraphDestroyNode":
@@ -402,7 +404,7 @@ func (m *graphBuilder) applyStep(s *graphStep) {
 		delete(m.graphs, ptr)
 	default:
 		if open := m.streams[stream]; s.captured && open != nil {
-			open.nodes.addLabel(s.label, 1)
+			open.nodes.addNode(s)
 			if isKernelLaunch(s.name) {
 				open.nodes.addKernel(s.stack, 1)
 			}
@@ -424,12 +426,12 @@ func (m *graphBuilder) addTypedNode(s *graphStep, node, graph ObjectHandle) {
 		m.addKernelNode(s, node, graph)
 	case "empty":
 	default:
-		m.nodesOfGraph(graph).addLabel(s.label, 1)
+		m.nodesOfGraph(graph).addNode(s)
 	}
 }
 
 func (m *graphBuilder) addKernelNode(s *graphStep, node, graph ObjectHandle) {
-	m.nodesOfGraph(graph).addLabel(s.label, 1)
+	m.nodesOfGraph(graph).addNode(s)
 	m.nodesOfGraph(graph).addKernel(s.stack, 1)
 	m.kernels[node] = kernelNode{graph, s.label, s.stack}
 }
@@ -444,6 +446,7 @@ func (m *graphBuilder) changeKernelNode(node ObjectHandle, label string) {
 		m.kernels[node] = kernelNode{known.graph, label, known.stack}
 		if label == "" {
 			m.graphs[known.graph].addKernel(known.stack, -1)
+			m.graphs[known.graph].byType.Kernels--
 			delete(m.kernels, node)
 		}
 		return
