@@ -113,8 +113,8 @@ var graphColumns = []report.Column{
 		Key:   "nodes",
 		Title: "NODES",
 		Unit:  report.UnitText,
-		About: "nodes at the last launch, with their numbers; unknown if the calls that built the graph are not in the " +
-			"recording, or the graph is not launched",
+		About: "nodes at the last launch, with their numbers; unknown if the calls that built the graph are not in " +
+			"the recording, or the graph is not launched",
 	},
 }
 
