@@ -26,19 +26,11 @@ func readCollectiveWaits(t *timeline.Timeline, byPid map[int32]*rank) error {
 
 // eachCollectiveWait calls yield with the waits of threads in collectives outside of the driver, and the names of these.
 func eachCollectiveWait(t *timeline.Timeline, yield func(w *hosttime.Wait, collective string)) error {
-	names := make(map[int32]string) // by stack
+	stacks := threadstate.NewStackWaits(&t.Stacks)
 	return hosttime.EachGroup(t, func(rows *hosttime.Rows) error {
 		for i := range rows.Waits {
 			w := &rows.Waits[i]
-			if w.Fact.CUDACall != "" {
-				continue
-			}
-			name, known := names[w.Stack]
-			if !known {
-				name = threadstate.CollectiveOf(t.FramesOfStack(w.Stack), false)
-				names[w.Stack] = name
-			}
-			if name != "" {
+			if name := stacks.Collective(w.Stack); name != "" && w.Fact.CUDACall == "" {
 				yield(w, name)
 			}
 		}

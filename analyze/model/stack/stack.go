@@ -62,6 +62,14 @@ func (s *StackTable) AddStack(r *format.Row, ids map[format.Frame]int32) {
 // UnsymbolizedPct returns the share of stored frames without a function name, in percent.
 func (s *StackTable) UnsymbolizedPct() float64 { return units.Percent(s.unnamed, s.stored) }
 
+// FramesOf returns the frames of a stack, innermost first. An unknown stack has none.
+func (s *StackTable) FramesOf(stack int32) (frames []format.Frame) {
+	for _, f := range s.Stacks[stack] {
+		frames = append(frames, s.Frames[f])
+	}
+	return frames
+}
+
 // UserFrame returns the innermost frame of the program's own code, by the rule with which record
 // chooses a call site. It returns false if the stack has no such frame.
 func (s *StackTable) UserFrame(stack int32) (*format.Frame, bool) {

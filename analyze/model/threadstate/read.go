@@ -86,10 +86,7 @@ func (r *reader) framesOf(id int32) []format.Frame {
 	if frames, ok := r.frames[id]; ok {
 		return frames
 	}
-	var frames []format.Frame
-	for _, f := range r.stacks.Stacks[id] {
-		frames = append(frames, r.stacks.Frames[f])
-	}
+	frames := r.stacks.FramesOf(id)
 	r.frames[id] = frames
 	return frames
 }

@@ -85,12 +85,12 @@ const gradientReduction = "all_reduce of DistributedDataParallel"
 // linkBackward finds the threads that wait in a backward pass until an autograd thread has the gradients of all ranks.
 // The names are those of torch/csrc/autograd/engine.cpp and torch/csrc/distributed/c10d/reducer.cpp.
 func (l *Look) linkBackward() {
-	if !slices.ContainsFunc(l.Threads, func(t Thread) bool { return InReducer(t.Frames) }) {
+	if !slices.ContainsFunc(l.Threads, func(t Thread) bool { return inReducer(t.Frames) }) {
 		return
 	}
 	for i := range l.Threads {
 		t := &l.Threads[i]
-		t.InBackward = t.hasPython() && InAutograd(t.Frames)
+		t.InBackward = t.hasPython() && inAutograd(t.Frames)
 	}
 }
 
@@ -106,11 +106,11 @@ func (t *Thread) Reduces() bool {
 	})
 }
 
-// InAutograd reports whether a thread with a stack waits for work of autograd, or until another thread has done it.
-func InAutograd(frames []format.Frame) bool { return isIn(frames, "torch::autograd::ReadyQueue::pop") }
+// inAutograd reports whether a thread with a stack waits for work of autograd, or until another thread has done it.
+func inAutograd(frames []format.Frame) bool { return isIn(frames, "torch::autograd::ReadyQueue::pop") }
 
-// InReducer reports whether an autograd thread with a stack waits for the gradients of other ranks.
-func InReducer(frames []format.Frame) bool { return isIn(frames, reducerWait) }
+// inReducer reports whether an autograd thread with a stack waits for the gradients of other ranks.
+func inReducer(frames []format.Frame) bool { return isIn(frames, reducerWait) }
 
 // isIn reports whether a function of a library is in the stack.
 func isIn(frames []format.Frame, function string) bool {
@@ -119,19 +119,19 @@ func isIn(frames []format.Frame, function string) bool {
 	})
 }
 
-// Collective returns the name of the collective operation in which the thread is, "" for none: as CollectiveOf, or that
+// Collective returns the name of the collective operation in which the thread is, "" for none: as collectiveOf, or that
 // of the backward pass in which the thread waits.
 func (t *Thread) Collective() string {
 	if t.InBackward {
 		return gradientReduction
 	}
-	return CollectiveOf(t.Frames, t.Wait.CUDACall != "")
+	return collectiveOf(t.Frames, t.Wait.CUDACall != "")
 }
 
-// CollectiveOf returns the name of the collective operation in which a thread with a stack is, "" for none. It is a
+// collectiveOf returns the name of the collective operation in which a thread with a stack is, "" for none. It is a
 // function of torch.distributed that the program called, one of NCCL, or that of a backward pass. inCUDA says that the
 // thread is in a CUDA call. Threads of a library without Python frames are in none otherwise.
-func CollectiveOf(frames []format.Frame, inCUDA bool) string {
+func collectiveOf(frames []format.Frame, inCUDA bool) string {
 	collective, hasPython := "", false
 	for i := range frames {
 		f := &frames[i]
@@ -150,7 +150,7 @@ func CollectiveOf(frames []format.Frame, inCUDA bool) string {
 	switch {
 	case hasPython, inCUDA, strings.HasPrefix(collective, "nccl"):
 		return collective
-	case InReducer(frames):
+	case inReducer(frames):
 		return gradientReduction
 	}
 	return "" // a thread of the library
@@ -274,9 +274,9 @@ func (t *Thread) rank(preferred int32) int {
 }
 
 // hasPython reports whether the thread runs Python code.
-func (t *Thread) hasPython() bool { return HasPython(t.Frames) }
+func (t *Thread) hasPython() bool { return hasPython(t.Frames) }
 
-// HasPython reports whether a stack has a Python frame.
-func HasPython(frames []format.Frame) bool {
+// hasPython reports whether a stack has a Python frame.
+func hasPython(frames []format.Frame) bool {
 	return slices.ContainsFunc(frames, func(f format.Frame) bool { return f.Type == "python" })
 }

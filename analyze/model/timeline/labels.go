@@ -11,7 +11,6 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/stack"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
-	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/symbolize"
 )
 
@@ -98,14 +97,6 @@ func (t *Timeline) SiteOfOrigin(id int32) string {
 		return site
 	}
 	return t.SiteOfStack(t.Origins.List[id].Stack)
-}
-
-// FramesOfStack returns the frames of a stack, innermost first, nil for an unknown stack.
-func (t *Timeline) FramesOfStack(stack int32) (frames []format.Frame) {
-	for _, f := range t.Stacks.Stacks[stack] {
-		frames = append(frames, t.Stacks.Frames[f])
-	}
-	return frames
 }
 
 // SiteOfStack returns the call site of a stack.

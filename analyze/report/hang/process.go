@@ -27,12 +27,9 @@ type ProcessVerdict struct {
 	Reasons     []string
 	stack       string   // what its thread does, as a sentence; "": unknown
 	waitingIn   *callRef // open call that determines the state; nil if there is none
-	// isSilentRank reports that a SilentVerdict determines the state.
-	isSilentRank bool
+	// IsSilentRank reports that a SilentVerdict determines the state.
+	IsSilentRank bool
 }
-
-// IsSilentRank reports whether a SilentVerdict determines the state.
-func (p *ProcessVerdict) IsSilentRank() bool { return p.isSilentRank }
 
 // addEvidence adds a sentence to the evidence of the verdict.
 func (p *ProcessVerdict) addEvidence(format string, args ...any) {

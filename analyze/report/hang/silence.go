@@ -80,11 +80,14 @@ func (s *Scan) idleRanks(verdicts []ProcessVerdict) map[int32]int32 {
 
 // raiseStates gives processes the states that the states of their threads prove.
 func raiseStates(verdicts []ProcessVerdict, list []SilentVerdict) {
+	states := make(map[int32]HangState)
 	for i := range list {
-		for k := range verdicts {
-			if p := &verdicts[k]; p.History.Pid == list[i].Look.Pid {
-				p.State, p.isSilentRank = list[i].State, true
-			}
+		states[list[i].Look.Pid] = list[i].State
+	}
+	for i := range verdicts {
+		p := &verdicts[i]
+		if state, ok := states[p.History.Pid]; ok {
+			p.State, p.IsSilentRank = state, true
 		}
 	}
 	sortVerdicts(verdicts)

@@ -90,7 +90,7 @@ func checkHang(s *Survey) ([]Hit, error) {
 		}
 		for i := range s.processVerdicts {
 			p := &s.processVerdicts[i]
-			if p.State != state || p.IsSilentRank() { // silentHits has it
+			if p.State != state || p.IsSilentRank { // silentHits has it
 				continue
 			}
 			where, stack := s.t.PidLabel(p.History.Pid), int32(0)

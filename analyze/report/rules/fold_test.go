@@ -319,6 +319,43 @@ func TestLowSMActivityOfSharedGPUs(t *testing.T) {
 	}
 }
 
+// TestLowSMActivityOfTwoRecordedProcesses checks that the rule does not fire if two recorded processes use the GPU.
+func TestLowSMActivityOfTwoRecordedProcesses(t *testing.T) {
+	testclass.Unit(t)
+	tp := analyzetest.SteadyRecording(t)
+	rulecases.AllCases()["low-sm-activity"].Fires(tp)
+	tp.AddRow(format.Row{
+		Kind: format.KindProcess, Name: "train", Pid: 43, StartNs: analyzetest.Epoch, Device: -1,
+		Message: `{"exe":"/app/train","devices":[{"ordinal":0,"uuid":"GPU-bbbb","how":"CUDA_VISIBLE_DEVICES"}]}`,
+	})
+	row := tp.AddFullLaunch(analyzetest.Second, "gemm<float>(int)")
+	row.Pid, row.Tid = 43, 43
+	if got := analyzetest.ColumnTexts(t, checked(t, tp, rules.Options{}), "hits", "rule"); len(got) > 0 {
+		t.Errorf("two processes use the GPU: %v", got)
+	}
+}
+
+// TestRatesOfSampledLaunches has 5,000 tiny launches a second, which are recorded in the first and the last second of a
+// minute.
+func TestRatesOfSampledLaunches(t *testing.T) {
+	testclass.Unit(t)
+	tp := analyzetest.NewTestRecording(t)
+	tp.AddStack(1, "main")
+	for _, from := range []int64{0, 59 * analyzetest.Second} {
+		for i := range int64(5000) {
+			row := tp.AddFullLaunch(from+i*200*analyzetest.Us, "tiny(int)")
+			row.GridX, row.GridY, row.GridZ, row.BlockX, row.BlockY, row.BlockZ = 1, 1, 1, 32, 1, 1
+			analyzetest.SetStackAndSite(row, 1, "step (model.py:24)")
+		}
+	}
+	tp.AddSamplingGaps(analyzetest.SamplingGap{From: analyzetest.Second, To: 59 * analyzetest.Second})
+	r := checked(t, tp, rules.Options{Rules: []string{"tiny-kernels"}})
+	whats := analyzetest.ColumnTexts(t, r, "hits", "what")
+	if len(whats) != 1 || !strings.HasSuffix(whats[0], ", 5,000 per second") {
+		t.Errorf("%q, want 5,000 per second", whats)
+	}
+}
+
 // TestSamplesRefuteIdleGPUs has a program whose GPU times bound the idle time loosely.
 func TestSamplesRefuteIdleGPUs(t *testing.T) {
 	testclass.Unit(t)

@@ -222,7 +222,7 @@ func (c *idleCauseSet) addLaunching(ns float64, place string, stack int32, atNs 
 func (c *idleCauseSet) addHost(s *Survey, e *hosttime.Entry, scale float64) {
 	about, place := &hostCauses[e.Cause], ""
 	switch {
-	case !e.Cause.IsRunning() && e.Stack != 0 && s.rankWaits.isForRanks(c.pid, e.Stack):
+	case !e.Cause.IsRunning() && e.Cause != hosttime.CauseCUDA && s.rankWaits.isForRanks(c.pid, e.Stack):
 		about = &rankCause
 	case e.InLoader:
 		about = &hostCauses[hosttime.CauseLoader]

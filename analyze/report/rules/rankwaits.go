@@ -7,79 +7,62 @@ import (
 
 // rankWaits tells which waits on the host end when other ranks do something.
 type rankWaits struct {
-	s            *Survey
-	isCollective map[int32]bool // by stack
-	isAutograd   map[int32]bool
-	// backwards has, by process, the time in which threads wait in a backward pass, and in which autograd waits for
-	// other ranks.
-	backwards map[int32]*backwardWaits
+	stacks *threadstate.StackWaits
+	// ranks has the times in which threads of ranks wait, by process. It is empty without ranks.
+	ranks map[int32]*backwardWaits
 }
 
-// backwardWaits are times of a process, ns.
-type backwardWaits struct{ autogradNs, reducerNs int64 }
+// backwardWaits are times in which threads of a process wait, ns.
+type backwardWaits struct {
+	backwardNs   int64 // threads of Python, for the end of a backward pass
+	collectiveNs int64 // all threads, in collectives
+}
 
-// leastReducerShare is the part of the time in backward passes from which on these wait for other ranks.
-const leastReducerShare = 0.5
+// leastCollectiveShare is the part of the time in backward passes from which on these wait for other ranks.
+const leastCollectiveShare = 0.5
 
-// newRankWaits reads the waits of all ranks. It returns errors of reading the recording.
-func newRankWaits(s *Survey) (*rankWaits, error) {
-	w := &rankWaits{
-		s: s, isCollective: make(map[int32]bool), isAutograd: make(map[int32]bool),
-		backwards: make(map[int32]*backwardWaits),
+// readRankWaits sets Survey.rankWaits. It reads the recording only once, and only if it has ranks.
+func (s *Survey) readRankWaits() error {
+	if s.rankWaits != nil {
+		return nil
 	}
-	err := hosttime.EachGroup(s.t, func(rows *hosttime.Rows) error {
+	s.rankWaits = &rankWaits{
+		stacks: threadstate.NewStackWaits(&s.t.Stacks), ranks: make(map[int32]*backwardWaits),
+	}
+	for pid := range s.t.Facts.Processes {
+		if s.t.Facts.RankText(pid) != "" {
+			s.rankWaits.ranks[pid] = new(backwardWaits)
+		}
+	}
+	if len(s.rankWaits.ranks) == 0 {
+		return nil
+	}
+	return hosttime.EachGroup(s.t, func(rows *hosttime.Rows) error {
 		for i := range rows.Waits {
-			w.addWait(&rows.Waits[i])
+			s.rankWaits.addWait(&rows.Waits[i])
 		}
 		return nil
 	})
-	return w, err
-}
-
-// readRankWaits sets Survey.rankWaits. It reads the recording only once.
-func (s *Survey) readRankWaits() (err error) {
-	if s.rankWaits == nil {
-		s.rankWaits, err = newRankWaits(s)
-	}
-	return err
 }
 
 // addWait adds a wait of a rank.
 func (w *rankWaits) addWait(h *hosttime.Wait) {
-	if w.s.t.Facts.RankText(h.Pid) == "" {
-		return
+	switch r := w.ranks[h.Pid]; {
+	case r == nil:
+	case w.stacks.Collective(h.Stack) != "":
+		r.collectiveNs += h.ToNs - h.FromNs
+	case w.stacks.InBackward(h.Stack):
+		r.backwardNs += h.ToNs - h.FromNs
 	}
-	w.examine(h.Stack)
-	b := w.backwards[h.Pid]
-	if b == nil {
-		b = new(backwardWaits)
-		w.backwards[h.Pid] = b
-	}
-	switch {
-	case w.isCollective[h.Stack]:
-		b.reducerNs += h.ToNs - h.FromNs
-	case w.isAutograd[h.Stack]:
-		b.autogradNs += h.ToNs - h.FromNs
-	}
-}
-
-// examine finds out what a stack waits for.
-func (w *rankWaits) examine(stack int32) {
-	if _, known := w.isCollective[stack]; known {
-		return
-	}
-	frames := w.s.t.FramesOfStack(stack)
-	w.isCollective[stack] = threadstate.CollectiveOf(frames, false) != ""
-	w.isAutograd[stack] = threadstate.InAutograd(frames) && threadstate.HasPython(frames)
 }
 
 // isForRanks reports whether a wait of a process with a stack is for other ranks: it is in a collective, or in a
 // backward pass that mostly waits in one.
 func (w *rankWaits) isForRanks(pid, stack int32) bool {
-	if b := w.backwards[pid]; b != nil {
-		w.examine(stack)
-		return w.isCollective[stack] ||
-			w.isAutograd[stack] && float64(b.reducerNs) >= leastReducerShare*float64(b.autogradNs)
+	r := w.ranks[pid]
+	if r == nil {
+		return false
 	}
-	return false
+	return w.stacks.Collective(stack) != "" || w.stacks.InBackward(stack) &&
+		float64(r.collectiveNs) >= leastCollectiveShare*float64(r.backwardNs)
 }

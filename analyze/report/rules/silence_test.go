@@ -56,6 +56,7 @@ func thread(tid int32, fact format.WaitFact, frame string) func(tp *analyzetest.
 
 // backwardJob returns a recording of two ranks. Rank 0 waits in a backward pass, and rank 1 in a function of its own.
 func backwardJob(t *testing.T) *analyzetest.TestRecording {
+	t.Helper()
 	tp := analyzetest.NewTestRecording(t)
 	condition := format.WaitFact{Reason: format.ReasonCondition, SystemCall: "futex"}
 	for id, frames := range map[int32][]string{
@@ -78,6 +79,19 @@ func backwardJob(t *testing.T) *analyzetest.TestRecording {
 	add(42, 42, condition, 1)
 	add(42, 43, condition, 2)
 	add(50, 50, sleeps, 3)
+	return tp
+}
+
+// busyBackwardJob is backwardJob, but both ranks launch kernels in the first second.
+func busyBackwardJob(t *testing.T) *analyzetest.TestRecording {
+	t.Helper()
+	tp := backwardJob(t)
+	for _, pid := range []int32{42, 50} {
+		for i := range int64(100) {
+			row := tp.AddLaunch(i*10*analyzetest.Ms, analyzetest.Us, "gemm", 7, 0)
+			row.Pid, row.Tid = pid, pid
+		}
+	}
 	return tp
 }
 
@@ -116,6 +130,10 @@ var silentCases = []silentCase{
 	{
 		"a rank sleeps while the others wait on the host", job("", sleeps, "/app/data.py:12 load"),
 		"problem", "the job hangs: rank 2 sleeps, at load (data.py:12)", "load (data.py:12)", 3,
+	},
+	{
+		"the same, after both ranks were busy", busyBackwardJob, "problem",
+		"the job hangs: rank 1 sleeps, at wait_for_file (train.py:39)", "wait_for_file (train.py:39) in process 50", 2,
 	},
 	{
 		"a rank sleeps while the others wait in a broadcast",
