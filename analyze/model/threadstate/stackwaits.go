@@ -9,7 +9,7 @@ type StackWaits struct {
 	known  map[int32]stackWait // by stack
 }
 
-// stackWait is what a thread waits for.
+// stackWait describes the wait of a thread.
 type stackWait struct {
 	collective string // "": none
 	inBackward bool   // a thread of Python waits for the end of a backward pass
