@@ -199,11 +199,11 @@ func explainReport(r *report.Definition, key string, maxChars int) (string, erro
 		units.CountWithNoun(int64(len(lines)-n), "more line")), nil
 }
 
-// selectColumns returns sections with the columns whose key contains key.
+// selectColumns returns sections with the columns whose key or former key contains key.
 func selectColumns(sections []report.Section, key string) (list []report.Section) {
 	for _, s := range sections {
 		s.Columns = slices.DeleteFunc(slices.Clone(s.Columns), func(c report.Column) bool {
-			return !strings.Contains(c.Key, key)
+			return !strings.Contains(c.Key, key) && !strings.Contains(c.OldKey, key)
 		})
 		if len(s.Columns) > 0 {
 			list = append(list, s)

@@ -94,7 +94,11 @@ func setSchema[T any](tool *mcp.Tool, hasReport bool) error {
 	}
 	if hasReport {
 		for _, r := range analyze.Reports {
-			schema.Properties["report"].Enum = append(schema.Properties["report"].Enum, r.Name)
+			names := &schema.Properties["report"].Enum
+			*names = append(*names, r.Name)
+			for _, name := range r.Aliases {
+				*names = append(*names, name)
+			}
 		}
 	}
 	if format := schema.Properties["format"]; format != nil {

@@ -21,7 +21,21 @@ func (o *jsonObject) addField(key string, value any) {
 	*o = append(*o, report.Fact{Column: report.Column{Key: key}, Value: value})
 }
 
-// MarshalJSON encodes the object with its keys in order.
+// addTable adds the rows of a table under its name, and under its former name.
+func (o *jsonObject) addTable(t *report.Table) {
+	rows := newRowObjects(t)
+	for _, name := range []string{t.Name, t.OldName} {
+		if name == "" {
+			continue
+		}
+		o.addField(name, rows)
+		if t.OmittedRows > 0 {
+			o.addField(name+"_left_out", t.OmittedRows)
+		}
+	}
+}
+
+// MarshalJSON encodes the object with its keys in order. A former key follows its key, with the same value.
 func (o jsonObject) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteByte('{')
@@ -29,20 +43,32 @@ func (o jsonObject) MarshalJSON() ([]byte, error) {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		key, err := json.Marshal(f.Key)
-		if err != nil {
+		if err := writeField(&b, f.Key, f.Value); err != nil {
 			return nil, err
 		}
-		b.Write(key)
-		b.WriteByte(':')
-		enc := json.NewEncoder(&b)
-		enc.SetEscapeHTML(false) // C++ names are full of < and >
-		if err := enc.Encode(f.Value); err != nil {
+		if f.OldKey == "" {
+			continue
+		}
+		b.WriteByte(',')
+		if err := writeField(&b, f.OldKey, f.Value); err != nil {
 			return nil, err
 		}
 	}
 	b.WriteByte('}')
 	return b.Bytes(), nil
+}
+
+// writeField writes a key and a value as JSON.
+func writeField(b *bytes.Buffer, key string, value any) error {
+	name, err := json.Marshal(key)
+	if err != nil {
+		return err
+	}
+	b.Write(name)
+	b.WriteByte(':')
+	enc := json.NewEncoder(b)
+	enc.SetEscapeHTML(false) // C++ names are full of < and >
+	return enc.Encode(value)
 }
 
 // writeJSON writes the report as one JSON object: schema_version, command, window, facts, a list
@@ -63,10 +89,7 @@ func writeJSON(w *bufio.Writer, r *report.Report) error {
 		o.addField("facts", jsonObject(r.Facts))
 	}
 	for i := range r.Tables {
-		o.addField(r.Tables[i].Name, newRowObjects(&r.Tables[i]))
-		if more := r.Tables[i].OmittedRows; more > 0 {
-			o.addField(r.Tables[i].Name+"_left_out", more)
-		}
+		o.addTable(&r.Tables[i])
 	}
 	if len(r.Totals) > 0 {
 		o.addField("totals", jsonObject(r.Totals))
@@ -96,7 +119,7 @@ func newRowObjects(t *report.Table) []jsonObject {
 	for _, r := range t.Rows {
 		var o jsonObject
 		for i, c := range t.Columns {
-			o.addField(c.Key, replaceNilList(r.Cells[i]))
+			o = append(o, report.Fact{Column: c, Value: replaceNilList(r.Cells[i])})
 		}
 		if r.Stack != nil {
 			frames := report.VisibleFrames(r.Stack)

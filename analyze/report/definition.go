@@ -13,10 +13,11 @@ import (
 // Definition declares a report: its texts, its flags, its section of the HTML page, and how to compute it. The
 // folder of a report has its Definition, and analyze.Reports lists them all. A Definition does not change.
 type Definition struct {
-	Name    string // name on the command line: gpurec analyze NAME
-	Short   string // what the report shows, as one line of help
-	Long    string // what the report shows, as the help of its command
-	Example string // commands, one a line, each after two spaces
+	Name    string   // name on the command line: gpurec analyze NAME
+	Aliases []string // former names, which the command line and the server accept and help does not list
+	Short   string   // what the report shows, as one line of help
+	Long    string   // what the report shows, as the help of its command
+	Example string   // commands, one a line, each after two spaces
 
 	// Question is the question that the report answers, for the tables of documents. Subject is its place there.
 	Question string

@@ -39,6 +39,7 @@ type Fact struct {
 // Table is a list of rows of one kind, such as call sites or kernels.
 type Table struct {
 	Name    string // key in JSON
+	OldName string // former Name, under which JSON has the table too; "" if there is none
 	Title   string // heading in text output of a report with several tables
 	Columns []Column
 	Rows    []Row
@@ -84,12 +85,18 @@ type Column struct {
 	// Key is the name in JSON, CSV, --sort and --fail-on. It ends in the unit, such as _bytes or
 	// _ns.
 	Key string
+	// OldKey is the former Key. JSON has the value under both. --sort and --fail-on accept both. It is "" if
+	// there is none.
+	OldKey string
 	// Title is the heading in text output. Text output hides a column with an empty Title.
 	Title string
 	Unit  Unit
 	// About defines the value. --explain prints it.
 	About string
 }
+
+// HasKey reports whether key is the key of the column or its former key.
+func (c *Column) HasKey(key string) bool { return key != "" && (c.Key == key || c.OldKey == key) }
 
 // Unit is the unit of a value. Text output formats the value by it; JSON and CSV have the bare
 // number.
@@ -113,12 +120,12 @@ const (
 	UnitSigned Unit = 1 << 7
 )
 
-// FindNumber returns a number of the report by its key, for --fail-on: a total, a fact or a number
+// FindNumber returns a number of the report by its key or former key, for --fail-on: a total, a fact or a number
 // of the quality block. known is false if the report has no number with this key. ok is false if
 // the value is nil.
 func (r *Report) FindNumber(name string) (value float64, ok, known bool) {
 	for _, f := range r.listNumbers() {
-		if f.Key != name {
+		if !f.HasKey(name) {
 			continue
 		}
 		switch v := f.Value.(type) {

@@ -7,23 +7,53 @@ import (
 // LaunchSamplingColumns are the facts of the quality block of a recording with sampled kernel
 // launches.
 var LaunchSamplingColumns = []Column{
-	{"launches_recorded_ns", "", UnitNs, "time of the recording in which kernel launches were recorded. This value " +
-		"and the next three exist only if --max-overhead made the recorder skip launches. Graph launches and all " +
-		"other calls are always recorded"},
-	{"launch_stacks_recorded_ns", "", UnitNs, "time in which the call stacks of kernel launches were recorded too"},
-	{"max_overhead_pct", "", UnitPercent, "the --max-overhead limit: share of the busiest thread's time that probes " +
-		"may cost"},
-	{"overhead_seen_pct", "", UnitPercent, "highest probe cost that the recorder measured, as a share of the busiest " +
-		"thread's time"},
+	{
+		Key:   "launches_recorded_ns",
+		Title: "",
+		Unit:  UnitNs,
+		About: "time of the recording in which kernel launches were recorded. This value " +
+			"and the next three exist only if --max-overhead made the recorder skip launches. Graph launches and all " +
+			"other calls are always recorded",
+	},
+	{
+		Key:   "launch_stacks_recorded_ns",
+		Title: "",
+		Unit:  UnitNs,
+		About: "time in which the call stacks of kernel launches were recorded too",
+	},
+	{
+		Key:   "max_overhead_pct",
+		Title: "",
+		Unit:  UnitPercent,
+		About: "the --max-overhead limit: share of the busiest thread's time that probes " +
+			"may cost",
+	},
+	{
+		Key:   "overhead_seen_pct",
+		Title: "",
+		Unit:  UnitPercent,
+		About: "highest probe cost that the recorder measured, as a share of the busiest " +
+			"thread's time",
+	},
 }
 
 // EstimatedLaunchesColumn and EstimatedCallsColumn are columns and totals of reports on recordings
 // with sampled kernel launches.
 var (
-	EstimatedLaunchesColumn = Column{"estimated_launches", "~LAUNCHES", UnitCount, "estimated number of launches, " +
-		"including those that --max-overhead skipped" + estimateMethod}
-	EstimatedCallsColumn = Column{"estimated_calls", "~CALLS", UnitCount, "estimated number of calls, including the " +
-		"launches that --max-overhead skipped" + estimateMethod}
+	EstimatedLaunchesColumn = Column{
+		Key:   "estimated_launches",
+		Title: "~LAUNCHES",
+		Unit:  UnitCount,
+		About: "estimated number of launches, " +
+			"including those that --max-overhead skipped" + estimateMethod,
+	}
+	EstimatedCallsColumn = Column{
+		Key:   "estimated_calls",
+		Title: "~CALLS",
+		Unit:  UnitCount,
+		About: "estimated number of calls, including the " +
+			"launches that --max-overhead skipped" + estimateMethod,
+	}
 )
 
 // estimateMethod describes how launches are estimated.

@@ -35,12 +35,12 @@ func (t *Table) WithoutFolded() *Table {
 	return &shown
 }
 
-// SortAndCut sorts the table by the column by, a key or title, in the order of CompareCells. It
+// SortAndCut sorts the table by the column by, a key, former key or title, in the order of CompareCells. It
 // then cuts the table to top rows. An empty by keeps the order; a top of 0 keeps all rows. Arrange
 // returns a *SortError for an unknown column.
 func (t *Table) SortAndCut(by string, top int) error {
 	if by != "" {
-		at := slices.IndexFunc(t.Columns, func(c Column) bool { return c.Key == by || strings.EqualFold(c.Title, by) })
+		at := slices.IndexFunc(t.Columns, func(c Column) bool { return c.HasKey(by) || strings.EqualFold(c.Title, by) })
 		if at < 0 {
 			e := &SortError{Name: by}
 			for _, c := range t.Columns {

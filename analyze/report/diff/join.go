@@ -37,7 +37,7 @@ func (d *reportComparer) compareTables(a, b *report.Table) report.Table {
 		keys:           keyColumns(b),
 	}
 	j.chooseColumns()
-	j.target = report.Table{Name: b.Name, Title: b.Title, Secondary: b.Secondary}
+	j.target = report.Table{Name: b.Name, OldName: b.OldName, Title: b.Title, Secondary: b.Secondary}
 	j.addColumns()
 	verdicts := newVerdictChanges(b)
 	for _, p := range pairRows(a, b) {
@@ -97,12 +97,11 @@ func (j *tableComparison) addColumns() {
 	var labels []report.Column
 	for _, w := range j.texts {
 		t.Columns = append(t.Columns,
-			report.Column{Key: w.Key + "_before", Unit: report.UnitText, About: "before: " + w.About},
-			report.Column{Key: w.Key + "_after", Unit: report.UnitText, About: "after: " + w.About})
-		labels = append(
-			labels,
-			report.Column{Key: w.Key, Title: w.Title, Unit: report.UnitText, About: "before -> after"},
-		)
+			derivedColumn(&w, w.Key+"_before", report.UnitText, "before: "+w.About),
+			derivedColumn(&w, w.Key+"_after", report.UnitText, "after: "+w.About))
+		label := derivedColumn(&w, w.Key, report.UnitText, "before -> after")
+		label.Title = w.Title
+		labels = append(labels, label)
 	}
 	shown := 0
 	for i := range j.measures {

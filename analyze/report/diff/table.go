@@ -3,6 +3,7 @@ package diff
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -171,21 +172,26 @@ func (d *reportComparer) factError(m *comparedMeasure, a, b []report.Fact) any {
 	return joinErrors(find(d.before, a), find(d.after, b), false)
 }
 
+// derivedColumn returns a column whose key begins with the key of column of. It has a former key if of has one.
+func derivedColumn(of *report.Column, key string, unit report.Unit, about string) report.Column {
+	c := report.Column{Key: key, Unit: unit, About: about}
+	if of.OldKey != "" {
+		c.OldKey = of.OldKey + strings.TrimPrefix(key, of.Key)
+	}
+	return c
+}
+
 // changeColumns returns the columns that compare a measure. They have titles if isMain is true.
 func (m *comparedMeasure) changeColumns(isMain bool) []report.Column {
-	before := report.Column{Key: m.before, Unit: m.Unit, About: "before: " + m.About}
-	after := report.Column{Key: m.after, Unit: m.Unit, About: "after: " + m.About}
-	change := report.Column{Key: m.change, Unit: signedUnit(m.Unit), About: "after - before"}
-	pct := report.Column{Key: m.changePct, Unit: signedUnit(report.UnitPercent), About: "change in percent of before"}
+	before := derivedColumn(&m.Column, m.before, m.Unit, "before: "+m.About)
+	after := derivedColumn(&m.Column, m.after, m.Unit, "after: "+m.About)
+	change := derivedColumn(&m.Column, m.change, signedUnit(m.Unit), "after - before")
+	pct := derivedColumn(&m.Column, m.changePct, signedUnit(report.UnitPercent), "change in percent of before")
 	if isMain {
 		before.Title, after.Title, change.Title, pct.Title = m.Title+" BEFORE", "AFTER", "CHANGE", "CHANGE%"
 	}
 	if m.changeError != "" {
-		within := report.Column{
-			Key:   m.changeError,
-			Unit:  m.Unit,
-			About: "error of the change. A smaller change is unknown",
-		}
+		within := derivedColumn(&m.Column, m.changeError, m.Unit, "error of the change. A smaller change is unknown")
 		if isMain {
 			within.Title = "±"
 		}

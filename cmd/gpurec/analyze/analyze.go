@@ -52,6 +52,9 @@ condition of --fail-on holds.`,
 	f.addDeclaredFlags(cmd.Flags(), &summary.Definition.Flags)
 	for _, d := range analyze.Reports {
 		cmd.AddCommand(newReportCommand(d))
+		for _, name := range d.Aliases {
+			cmd.AddCommand(newAliasCommand(d, name))
+		}
 	}
 	for _, v := range verbs {
 		cmd.AddCommand(v.newCommand())

@@ -43,6 +43,13 @@ func newReportCommand(d *report.Definition) *cobra.Command {
 	return cmd
 }
 
+// newAliasCommand returns the subcommand of a report under a former name, which help and completion leave out.
+func newAliasCommand(d *report.Definition, name string) *cobra.Command {
+	cmd := newReportCommand(d)
+	cmd.Use, cmd.Hidden = name+" "+describeArguments(d), true
+	return cmd
+}
+
 // newReportFlags returns the flags of a report before they are registered.
 func newReportFlags(d *report.Definition) *reportFlags {
 	return &reportFlags{
