@@ -9,7 +9,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// benchGPU runs the works of the training job, and samples its two channels at launches, at most once in
+// benchGPU runs the operations of the training job, and samples its two channels at launches, at most once in
 // 50 µs, as `--gpu-time=auto` does.
 type benchGPU struct {
 	tw       *trainingWriter
@@ -19,12 +19,12 @@ type benchGPU struct {
 
 // benchChannel is a channel of benchGPU.
 type benchChannel struct {
-	number  int32
-	counter int64   // works that began by the last sample
-	works   []int64 // starts of later works, Unix ns
-	freeNs  int64   // end of the last work
-	timeNs  int64   // start of the work counter
-	sampled int64   // time of the last sample
+	number     int32
+	counter    int64   // operations that began by the last sample
+	operations []int64 // starts of later operations, Unix ns
+	freeNs     int64   // end of the last operation
+	timeNs     int64   // start of the work counter
+	sampled    int64   // time of the last sample
 }
 
 func newBenchGPU(tw *trainingWriter) *benchGPU {
@@ -38,7 +38,7 @@ func newBenchGPU(tw *trainingWriter) *benchGPU {
 	return g
 }
 
-// run runs the works of calls, and lets waits return after them.
+// run runs the operations of calls, and lets waits return after them.
 func (g *benchGPU) run(calls []format.Row) {
 	order := make([]*format.Row, 0, len(calls))
 	for i := range calls {
@@ -65,7 +65,7 @@ func (g *benchGPU) run(calls []format.Row) {
 
 func (c *benchChannel) submit(row *format.Row, ns int64) {
 	start := max(c.freeNs+1000, row.StartNs+5000)
-	c.works = append(c.works, start)
+	c.operations = append(c.operations, start)
 	c.freeNs = start + ns
 }
 
@@ -74,15 +74,15 @@ func (g *benchGPU) sample(ns int64) {
 	for i := range g.channels {
 		c := &g.channels[i]
 		n := 0
-		for n < len(c.works) && c.works[n] < ns-500 {
-			c.timeNs = c.works[n]
+		for n < len(c.operations) && c.operations[n] < ns-500 {
+			c.timeNs = c.operations[n]
 			n++
 		}
 		if n == 0 || ns-c.sampled < 50*analyzetest.Us {
 			continue
 		}
 		c.counter += int64(n)
-		c.works, c.sampled = append(c.works[:0], c.works[n:]...), ns
+		c.operations, c.sampled = append(c.operations[:0], c.operations[n:]...), ns
 		g.samples = append(g.samples, format.Row{
 			Kind: format.KindProgress, StartNs: ns, Pid: 42, Channel: c.number, Counter: c.counter,
 			GPUTimeNs: c.timeNs / 32 * 32, Device: -1,

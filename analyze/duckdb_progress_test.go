@@ -14,7 +14,7 @@ import (
 )
 
 // recordingWithProgress returns the path of a recording of a training with two channels, which
-// complete 2,000 works each. A work takes 10 µs. The clock of the GPU is 300 µs behind.
+// complete 2,000 operations each. An operation takes 10 µs. The clock of the GPU is 300 µs behind.
 func recordingWithProgress(t *testing.T) string {
 	t.Helper()
 	tp := analyzetest.TrainingRecording(t)
@@ -36,16 +36,16 @@ func TestDuckDBReadsProgress(t *testing.T) {
 	testclass.Browser(t)
 	path := recordingWithProgress(t)
 	got := viewers.QueryDuckDB(t, fmt.Sprintf(`
-with works as (
+with operations as (
 	select channel, counter - lag(counter) over w as n, gpu_time_ns - lag(gpu_time_ns) over w as ns
 	from read_parquet('%s') where class = 'progress' window w as (partition by pid, channel order by start_ns)
 )
-select channel, cast(sum(n) as integer) as works, cast(sum(ns) as bigint) // cast(sum(n) as bigint) as ns
-from works group by channel order by channel`, path),
+select channel, cast(sum(n) as integer) as operations, cast(sum(ns) as bigint) // cast(sum(n) as bigint) as ns
+from operations group by channel order by channel`, path),
 		fmt.Sprintf("select cast(count(*) as integer) as n from read_parquet('%s') where kind = 'progress' "+
 			"and start_ns - gpu_time_ns = 302000 and class = 'progress' and device = -1", path))
 	for i, want := range []string{
-		`[{"channel":1,"works":1999,"ns":"10000"},{"channel":2,"works":1999,"ns":"10000"}]`,
+		`[{"channel":1,"operations":1999,"ns":"10000"},{"channel":2,"operations":1999,"ns":"10000"}]`,
 		`[{"n":4000}]`,
 	} {
 		if got[i] != want {

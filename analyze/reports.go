@@ -20,6 +20,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/gpurec/gpurec/analyze/report/objects"
 	"github.com/gpurec/gpurec/analyze/report/oom"
+	"github.com/gpurec/gpurec/analyze/report/operations"
 	"github.com/gpurec/gpurec/analyze/report/pointers"
 	"github.com/gpurec/gpurec/analyze/report/ranks"
 	"github.com/gpurec/gpurec/analyze/report/rules"
@@ -28,7 +29,6 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/streams"
 	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/analyze/report/waits"
-	"github.com/gpurec/gpurec/analyze/report/works"
 	"github.com/gpurec/gpurec/analyze/report/xid"
 )
 
@@ -46,7 +46,7 @@ var Reports = []*report.Definition{
 	&kernels.Definition,
 	&graphs.Definition,
 	&streams.Definition,
-	&works.Definition,
+	&operations.Definition,
 	&api.Definition,
 	&copies.Definition,
 	&waits.Definition,
@@ -63,9 +63,11 @@ var Reports = []*report.Definition{
 	&stacks.Definition,
 }
 
-// FindReport returns the report with a name, or nil if there is none.
+// FindReport returns the report with a name or a former name, or nil if there is none.
 func FindReport(name string) *report.Definition {
-	if i := slices.IndexFunc(Reports, func(r *report.Definition) bool { return r.Name == name }); i >= 0 {
+	if i := slices.IndexFunc(Reports, func(r *report.Definition) bool {
+		return r.Name == name || slices.Contains(r.Aliases, name)
+	}); i >= 0 {
 		return Reports[i]
 	}
 	return nil

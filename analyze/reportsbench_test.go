@@ -61,7 +61,7 @@ func BenchmarkReports(b *testing.B) {
 	}
 	for _, n := range benchEvents(b) {
 		path := benchTraining(b, n)
-		for _, report := range append(benchReports, "words summary", "words report -o OUTPUT --force", "words works", "words gaps", "words steps",
+		for _, report := range append(benchReports, "words summary", "words report -o OUTPUT --force", "words operations", "words gaps", "words steps",
 			"host summary", "host gaps", "host steps", "host rules") {
 			path := path
 			report, words := strings.CutPrefix(report, "words ")

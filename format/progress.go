@@ -9,7 +9,7 @@ import (
 )
 
 // ProgressRow is one row of kind progress: the progress word of a channel, as the recorder saw it
-// at SeenNs. A GPU works off a channel in order, so Counter counts completed works. Since 1.2.
+// at SeenNs. A GPU runs the operations of a channel in order, so Counter counts completed ones. Since 1.2.
 type ProgressRow struct {
 	// SeenNs is the time before the word was read, Unix ns on the clock of the recording.
 	SeenNs int64 `parquet:"start_ns"`

@@ -17,7 +17,7 @@ import (
 )
 
 // sampledChannels simulates the progress rows of a training: channels of a process with random
-// durations of works, read at irregular times.
+// durations of operations, read at irregular times.
 type sampledChannels struct {
 	rng      *rand.Rand
 	channels []sampledChannel
@@ -26,21 +26,21 @@ type sampledChannels struct {
 	jitterNs float64 // mean of the random time on top
 }
 
-// sampledChannel is a channel of a GPU that completes works of random durations.
+// sampledChannel is a channel of a GPU that completes operations of random durations.
 type sampledChannel struct {
-	counter, endNs int64 // the last completed work
+	counter, endNs int64 // the last completed operation
 	seen           int64 // counter of the last row
-	workNs         float64
+	operationNs    float64
 }
 
 const sampledOriginNs = 1_790_000_000_000_000_000
 
-func newSampledChannels(seed uint64, waitNs int64, jitterNs float64, workNs ...float64) *sampledChannels {
+func newSampledChannels(seed uint64, waitNs int64, jitterNs float64, operationNs ...float64) *sampledChannels {
 	s := &sampledChannels{
 		rng: rand.New(rand.NewPCG(seed, 1)), nowNs: sampledOriginNs, waitNs: waitNs, jitterNs: jitterNs,
 	}
-	for _, ns := range workNs {
-		s.channels = append(s.channels, sampledChannel{endNs: s.nowNs, workNs: ns})
+	for _, ns := range operationNs {
+		s.channels = append(s.channels, sampledChannel{endNs: s.nowNs, operationNs: ns})
 	}
 	return s
 }
@@ -54,7 +54,7 @@ func (s *sampledChannels) appendReads(dst []ProgressRow, n int) []ProgressRow {
 		}
 		for i := range s.channels {
 			c := &s.channels[i]
-			c.completeWorks(s.rng, s.nowNs)
+			c.completeOperations(s.rng, s.nowNs)
 			if c.counter == c.seen {
 				continue
 			}
@@ -69,10 +69,10 @@ func (s *sampledChannels) appendReads(dst []ProgressRow, n int) []ProgressRow {
 	return dst
 }
 
-// completeWorks completes the works that end until nowNs.
-func (c *sampledChannel) completeWorks(rng *rand.Rand, nowNs int64) {
+// completeOperations completes the operations that end until nowNs.
+func (c *sampledChannel) completeOperations(rng *rand.Rand, nowNs int64) {
 	for {
-		end := c.endNs + 1200 + int64(rng.ExpFloat64()*c.workNs)
+		end := c.endNs + 1200 + int64(rng.ExpFloat64()*c.operationNs)
 		if rng.IntN(500) == 0 { // the queue was empty
 			end += int64(rng.ExpFloat64() * 200_000)
 		}
@@ -87,19 +87,19 @@ func (c *sampledChannel) completeWorks(rng *rand.Rand, nowNs int64) {
 // recorders read channels.
 func TestProgressRowsAreSmall(t *testing.T) {
 	testclass.Unit(t)
-	training := []float64{32_000, 60_000, 400_000} // 30,000 works a second and two slower channels
+	training := []float64{32_000, 60_000, 400_000} // 30,000 operations a second and two slower channels
 	for _, c := range []struct {
-		name     string
-		waitNs   int64
-		jitterNs float64
-		workNs   []float64
+		name        string
+		waitNs      int64
+		jitterNs    float64
+		operationNs []float64
 	}{
 		{"a poller that never waits", 1400, 100, training},
 		{"a poller at 20 kHz", 50_000, 3000, training},
 		{"launch probes, at most every 50 µs", 50_000, 20_000, training},
 		{"launch probes with long pauses", 50_000, 100_000, training},
 		{"a poller at 1 kHz", 1_000_000, 20_000, training},
-		{"short works", 50_000, 20_000, []float64{14_000}},
+		{"short operations", 50_000, 20_000, []float64{14_000}},
 		{"eight channels", 50_000, 20_000, slices.Repeat([]float64{60_000}, 8)},
 	} {
 		path := filepath.Join(t.TempDir(), "r.parquet")
@@ -107,7 +107,7 @@ func TestProgressRowsAreSmall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows := newSampledChannels(1, c.waitNs, c.jitterNs, c.workNs...).appendReads(nil, 100_000)
+		rows := newSampledChannels(1, c.waitNs, c.jitterNs, c.operationNs...).appendReads(nil, 100_000)
 		if err := errors.Join(w.WriteProgress(rows), w.Rotate(Meta{}), w.Flush()); err != nil {
 			t.Fatal(err)
 		}

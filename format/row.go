@@ -106,7 +106,7 @@ const (
 	// constants. Since 1.1.
 	KindAllocator = "allocator"
 
-	// KindProgress is one sample of a channel of a GPU: how many works have begun, and when the
+	// KindProgress is one sample of a channel of a GPU: how many operations have begun, and when the
 	// last of them did. ProgressRow has its columns. Since 1.2.
 	KindProgress = "progress"
 	// KindChannel is a channel whose progress is sampled. A later row for the channel replaces an
@@ -180,7 +180,7 @@ const (
 	// FlagNoReturn marks a call that was recorded at its entry only, because probing returns of
 	// such frequent calls costs too much. DurNs and Result are unknown. Since 1.1.
 	FlagNoReturn
-	// FlagEarlyStart marks a launch whose kernel may begin before the work before it on its stream has
+	// FlagEarlyStart marks a launch whose kernel may begin before the operation before it on its stream has
 	// ended: cuLaunchKernelEx with programmatic stream serialization. Since 1.2.
 	FlagEarlyStart
 )

@@ -16,10 +16,10 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// checkIntervals compares the times of all works with the ledger.
+// checkIntervals compares the times of all operations with the ledger.
 func (r *jobRun) checkIntervals() []string {
 	r.check()
-	return reviewWorks(r.t, r.gpuRun).wrong
+	return reviewOperations(r.t, r.gpuRun).wrong
 }
 
 // activity returns the activity of the whole recording.
@@ -33,7 +33,7 @@ func (r *jobRun) activity() *activity.Activity {
 
 // checkCallSites compares the call sites of the calls that the events name.
 func (r *jobRun) checkCallSites() (wrong []string) {
-	var calls []format.Row // of works
+	var calls []format.Row // of operations
 	for _, list := range recordedCalls(r.t, r.result.Output) {
 		for i := range list {
 			if list[i].Kernel != "" || strings.HasPrefix(list[i].Name, "cuMemcpy") {
@@ -71,8 +71,8 @@ func (r *jobRun) checkMeans() (wrong []string) {
 	}
 	var allNs float64
 	totals, counts := make(map[key]float64), make(map[key]float64)
-	for i := range r.ledger.Works {
-		w := &r.ledger.Works[i]
+	for i := range r.ledger.Operations {
+		w := &r.ledger.Operations[i]
 		if w.Kind == "kernel" && w.CallNs != r.stuckNs {
 			k := key{shortName(w.Kernel), w.Grid}
 			totals[k] += float64(w.EndNs - w.StartNs)
@@ -102,13 +102,13 @@ func (r *jobRun) checkMeans() (wrong []string) {
 	return nil
 }
 
-// checkSlowLaunches checks that the works whose duration is certainly a multiple of the mean are the
-// slow ones. Only measured works can be found.
+// checkSlowLaunches checks that the operations whose duration is certainly a multiple of the mean are the
+// slow ones. Only measured operations can be found.
 func (r *jobRun) checkSlowLaunches() (wrong []string) {
 	const factor = 5
 	slow, found := make(map[int64]simtest.JobEvent), 0 // by start of the call
-	for i, e := range r.slowWorks() {
-		slow[r.ledger.Works[i].CallNs] = e
+	for i, e := range r.slowOperations() {
+		slow[r.ledger.Operations[i].CallNs] = e
 	}
 	a := r.activity()
 	if err := a.EachWork(func(w *activity.Work) {

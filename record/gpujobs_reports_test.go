@@ -20,10 +20,10 @@ type reportCheck struct {
 
 // reportChecks are the checks of all reports.
 var reportChecks = []reportCheck{
-	{"hang", "gpu_works", []jobCheck{
-		{"unfinished work", []string{"stuck"}, (*jobRun).checkUnfinishedWork},
+	{"hang", "gpu_operations", []jobCheck{
+		{"unfinished operation", []string{"stuck"}, (*jobRun).checkUnfinishedOperation},
 	}},
-	{"steps", "slow_works", []jobCheck{
+	{"steps", "slow_operations", []jobCheck{
 		{"number of steps", nil, (*jobRun).checkStepCount},
 		{"outlier steps", []string{"outliers"}, (*jobRun).checkOutlierSteps},
 		{"slow kernel in steps", []string{"slow-kernel"}, (*jobRun).checkSlowKernel},
@@ -129,7 +129,7 @@ func (r *jobRun) explains(table *analysis.Table, row *analysis.Row, s *simtest.J
 // checkSlowKernel checks that the report names no other slow kernel, and finds the slow one if one of
 // its launches is certainly slow.
 func (r *jobRun) checkSlowKernel() (wrong []string) {
-	table := tableOf(r.report("steps"), "slow_works")
+	table := tableOf(r.report("steps"), "slow_operations")
 	if table == nil || len(table.Rows) == 0 {
 		return []string{"no slow kernel"}
 	}
@@ -150,7 +150,7 @@ func (r *jobRun) checkIdleShare() []string {
 	if table == nil || len(table.Rows) != 1 {
 		return []string{"no device"}
 	}
-	all := r.spansOf(func(*simtest.Work) bool { return true })
+	all := r.spansOf(func(*simtest.Operation) bool { return true })
 	until, idleNs := all[0].to, int64(0)
 	for _, s := range all {
 		idleNs += max(0, s.from-until)
@@ -159,7 +159,7 @@ func (r *jobRun) checkIdleShare() []string {
 	idlePct := 100 * float64(idleNs) / float64(until-all[0].from)
 	low, high := table.Cell(&table.Rows[0], "idle_min_pct").(float64), table.Cell(&table.Rows[0], "idle_max_pct").(float64)
 	r.t.Logf("idle %.1f to %.1f %%, %v, truth %.1f %%", low, high, table.Cell(&table.Rows[0], "idle_pct"), idlePct)
-	const roundingPct = 0.5 // the window begins at the first step, not at its first work
+	const roundingPct = 0.5 // the window begins at the first step, not at its first operation
 	if idlePct < low-roundingPct || idlePct > high+roundingPct {
 		return []string{fmt.Sprintf("idle %.1f to %.1f %%, truth %.1f %%", low, high, idlePct)}
 	}
@@ -229,24 +229,24 @@ func (r *jobRun) checkLimit() (wrong []string) {
 	return nil
 }
 
-// checkUnfinishedWork compares the first work that report hang names with the work that never ends.
-// Further rows are last works of other streams, whose end nothing shows.
-func (r *jobRun) checkUnfinishedWork() []string {
+// checkUnfinishedOperation compares the first operation that report hang names with the operation that never ends.
+// Further rows are last operations of other streams, whose end nothing shows.
+func (r *jobRun) checkUnfinishedOperation() []string {
 	slow, stuck := r.truth.EventsOf("slow"), r.truth.EventsOf("stuck")
-	table := tableOf(r.report("hang"), "gpu_works")
+	table := tableOf(r.report("hang"), "gpu_operations")
 	if table == nil || len(table.Rows) == 0 || len(slow) != 1 || len(stuck) != 1 {
-		return []string{fmt.Sprintf("no work, truth %+v, %+v", slow, stuck)}
+		return []string{fmt.Sprintf("no operation, truth %+v, %+v", slow, stuck)}
 	}
-	var truth *simtest.Work
-	for i := range r.slowWorks() {
-		truth = &r.ledger.Works[i]
+	var truth *simtest.Operation
+	for i := range r.slowOperations() {
+		truth = &r.ledger.Operations[i]
 	}
 	row, e := &table.Rows[0], slow[0]
 	startNs := truth.StartNs + r.result.Meta.ClockOffsetNs - r.ledger.Clocks[0].RealMinusMonotonicNs
 	offNs := table.Cell(row, "running_ns").(int64) - (r.result.Meta.EndNs - startNs)
-	const lateNs = 5_000_000 // the start is estimated: no later work confirms the number
+	const lateNs = 5_000_000 // the start is estimated: no later operation confirms the number
 	r.t.Logf("running time off by %d ns, printed error %v ns", offNs, table.Cell(row, "running_error_ns"))
-	right := table.Cell(row, "work") == shortName(e.Kernel) && table.Cell(row, "number") == truth.Counter &&
+	right := table.Cell(row, "operation") == shortName(e.Kernel) && table.Cell(row, "number") == truth.Counter &&
 		table.Cell(row, "site") == siteOf(e.Function, e.Line) &&
 		table.Cell(row, "behind") == stuck[0].Launches-e.Launches &&
 		offNs >= -lateNs && offNs <= table.Cell(row, "running_error_ns").(int64)+lateNs

@@ -168,11 +168,11 @@ func recordJob(t *testing.T, scenario string, seed int, rate progress.Rate) *job
 		t.Fatal(err)
 	}
 	folder := t.TempDir()
-	works, truth := filepath.Join(folder, "works.tsv"), filepath.Join(folder, "truth.json")
+	operations, truth := filepath.Join(folder, "works.tsv"), filepath.Join(folder, "truth.json")
 	line := simtest.OnDevices(dir, "jobs", scenario, "--seed", fmt.Sprint(seed), "--truth", truth, "--wait")
 	p := startSim(
 		t,
-		[]string{"SIMCUDA_TIME=on", "SIMCUDA_CHANNELS=tear_ns=0", "SIMCUDA_WORKS=" + works, "SIMCUDA_LEDGER="},
+		[]string{"SIMCUDA_TIME=on", "SIMCUDA_CHANNELS=tear_ns=0", "SIMCUDA_WORKS=" + operations, "SIMCUDA_LEDGER="},
 		line[0],
 		line[1:]...)
 	p.expect("ready")
@@ -196,7 +196,7 @@ func recordJob(t *testing.T, scenario string, seed int, rate progress.Rate) *job
 	} else {
 		p.finish()
 	}
-	run.ledger, run.truth = simtest.ReadWorkLedger(t, works), simtest.ReadJobTruth(t, truth)
+	run.ledger, run.truth = simtest.ReadOperationLedger(t, operations), simtest.ReadJobTruth(t, truth)
 	run.rows, run.channels = readProgress(t, opt.Output)
 	rec, err := format.Open(opt.Output)
 	if err != nil {
@@ -207,8 +207,8 @@ func recordJob(t *testing.T, scenario string, seed int, rate progress.Rate) *job
 	}
 	run.timeline.AddSourceLines(new(symbolize.Finder))
 	if scenario == "stuck" {
-		for i := range run.slowWorks() {
-			run.stuckNs = run.ledger.Works[i].CallNs
+		for i := range run.slowOperations() {
+			run.stuckNs = run.ledger.Operations[i].CallNs
 		}
 	}
 	return run
@@ -243,31 +243,31 @@ func tableOf(r *analysis.Report, name string) *analysis.Table {
 // span is a time in ns. Spans of the truth and of the ledger are CLOCK_MONOTONIC here.
 type span struct{ from, to int64 }
 
-// ledgerSpan returns the time of a work.
-func (r *jobRun) ledgerSpan(w *simtest.Work) span {
+// ledgerSpan returns the time of an operation.
+func (r *jobRun) ledgerSpan(w *simtest.Operation) span {
 	offset := r.ledger.Clocks[0].RealMinusMonotonicNs
 	return span{w.StartNs - offset, w.EndNs - offset}
 }
 
-// spansOf returns the times of the works of steps that pass, in order of their starts.
-func (r *jobRun) spansOf(passes func(*simtest.Work) bool) (list []span) {
+// spansOf returns the times of the operations of steps that pass, in order of their starts.
+func (r *jobRun) spansOf(passes func(*simtest.Operation) bool) (list []span) {
 	first := r.truth.EventsOf("step")[0].StartNs
-	for i := range r.ledger.Works {
-		if w := &r.ledger.Works[i]; w.CallNs > first && passes(w) {
+	for i := range r.ledger.Operations {
+		if w := &r.ledger.Operations[i]; w.CallNs > first && passes(w) {
 			list = append(list, r.ledgerSpan(w))
 		}
 	}
 	return list
 }
 
-// idleSpans returns the pauses of at least 50 µs between works, which are in order of their starts.
-func idleSpans(works []span) (list []span) {
+// idleSpans returns the pauses of at least 50 µs between operations, which are in order of their starts.
+func idleSpans(operations []span) (list []span) {
 	const leastNs = 50_000
-	for i, until := 1, works[0].to; i < len(works); i++ {
-		if works[i].from-until >= leastNs {
-			list = append(list, span{until, works[i].from})
+	for i, until := 1, operations[0].to; i < len(operations); i++ {
+		if operations[i].from-until >= leastNs {
+			list = append(list, span{until, operations[i].from})
 		}
-		until = max(until, works[i].to)
+		until = max(until, operations[i].to)
 	}
 	return list
 }
@@ -291,13 +291,13 @@ func overlapNs(list, others []span) (ns int64) {
 
 // doubt returns how the ledger contradicts the plan of the program, or "".
 func (r *jobRun) doubt() string {
-	isMain := func(w *simtest.Work) bool { return w.Kind == "kernel" && w.Stream == r.truth.MainStream }
-	all, main := r.spansOf(func(*simtest.Work) bool { return true }), r.spansOf(isMain)
+	isMain := func(w *simtest.Operation) bool { return w.Kind == "kernel" && w.Stream == r.truth.MainStream }
+	all, main := r.spansOf(func(*simtest.Operation) bool { return true }), r.spansOf(isMain)
 	if len(main) < 500 {
 		return fmt.Sprintf("only %d kernels", len(main))
 	}
 	offsetNs := r.result.Meta.ClockOffsetNs
-	words := &workReview{run: r.gpuRun, ledgerToNs: offsetNs - r.ledger.Clocks[0].RealMinusMonotonicNs}
+	words := &operationReview{run: r.gpuRun, ledgerToNs: offsetNs - r.ledger.Clocks[0].RealMinusMonotonicNs}
 	if ns := words.lateness().writtenNs; ns > mostLateNs() {
 		return fmt.Sprintf("the thread that plays the GPU was up to %d ns late", ns)
 	}
@@ -322,12 +322,12 @@ func (r *jobRun) doubt() string {
 	case "late-host":
 		return explained(r.spansOfEvents("delay"), idle)
 	case "copy-wait":
-		return explained(r.spansOf(func(w *simtest.Work) bool { return w.Kind == "copy-in" }), idleMain)
+		return explained(r.spansOf(func(w *simtest.Operation) bool { return w.Kind == "copy-in" }), idleMain)
 	case "stream-wait":
-		return explained(r.spansOf(func(w *simtest.Work) bool { return w.Kernel == r.truth.SideKernel }), idleMain)
+		return explained(r.spansOf(func(w *simtest.Operation) bool { return w.Kernel == r.truth.SideKernel }), idleMain)
 	case "slow-kernel":
-		if len(r.slowWorks()) != len(r.truth.EventsOf("slow")) || len(r.slowWorks()) == 0 {
-			return fmt.Sprintf("%d slow launches", len(r.slowWorks()))
+		if len(r.slowOperations()) != len(r.truth.EventsOf("slow")) || len(r.slowOperations()) == 0 {
+			return fmt.Sprintf("%d slow launches", len(r.slowOperations()))
 		}
 	}
 	return ""
@@ -340,14 +340,15 @@ func (r *jobRun) spansOfEvents(kind string) (list []span) {
 	return list
 }
 
-// slowWorks returns the launches that took longer than planned, by their place in the ledger.
-func (r *jobRun) slowWorks() map[int]simtest.JobEvent {
+// slowOperations returns the launches that took longer than planned, by their place in the ledger.
+func (r *jobRun) slowOperations() map[int]simtest.JobEvent {
 	slow, events := make(map[int]simtest.JobEvent), r.truth.EventsOf("slow")
 	for _, e := range events {
 		best := -1
-		for i := range r.ledger.Works {
-			w := &r.ledger.Works[i]
-			if w.CallNs >= e.StartNs && w.Kernel == e.Kernel && (best < 0 || w.CallNs < r.ledger.Works[best].CallNs) {
+		for i := range r.ledger.Operations {
+			w := &r.ledger.Operations[i]
+			if w.CallNs >= e.StartNs && w.Kernel == e.Kernel &&
+				(best < 0 || w.CallNs < r.ledger.Operations[best].CallNs) {
 				best = i
 			}
 		}

@@ -18,9 +18,9 @@ import (
 // channels end.
 func TestContextsWithGPUTimes(t *testing.T) {
 	testclass.Root(t)
-	run := recordWorks(t, progress.RateAuto, "tear_ns=0", "--works", "240000", "--rounds", "3")
+	run := recordOperations(t, progress.RateAuto, "tear_ns=0", "--works", "240000", "--rounds", "3")
 	if share := run.check(); share < 0.02 {
-		t.Errorf("%.1f %% of works seen", 100*share)
+		t.Errorf("%.1f %% of operations seen", 100*share)
 	}
 	begun, seen := run.roundsOfChannels(), make(map[int]bool)
 	for number, c := range run.channels {
@@ -59,10 +59,10 @@ func (r *gpuRun) roundsOfChannels() map[ledgerChannel]int {
 // still lived.
 func (r *gpuRun) checkLives() {
 	r.t.Helper()
-	works, last := r.works(), make(map[int32]*simtest.Work)
+	operations, last := r.operations(), make(map[int32]*simtest.Operation)
 	for i := range r.rows {
 		row := &r.rows[i]
-		w := works[workIdentity{row.Pid, uint64(r.channels[row.Channel].Ptr), row.Counter, row.GPUTimeNs}]
+		w := operations[operationIdentity{row.Pid, uint64(r.channels[row.Channel].Ptr), row.Counter, row.GPUTimeNs}]
 		if known := last[row.Channel]; w != nil && (known == nil || known.Counter < w.Counter) {
 			last[row.Channel] = w
 		}
@@ -86,7 +86,7 @@ func (r *gpuRun) checkLives() {
 // TestChildrenWithGPUTimes records the forked children of a process that makes no call.
 func TestChildrenWithGPUTimes(t *testing.T) {
 	testclass.Root(t)
-	run := recordWorks(t, progress.RateAuto, "tear_ns=0", "--works", "120000", "--processes", "2")
+	run := recordOperations(t, progress.RateAuto, "tear_ns=0", "--works", "120000", "--processes", "2")
 	run.check()
 	rows := make(map[int32]int)
 	for i := range run.rows {
@@ -102,7 +102,7 @@ func TestChildrenWithGPUTimes(t *testing.T) {
 	}
 }
 
-// TestExecWithGPUTimes records a process that forks and executes a program with works, and then
+// TestExecWithGPUTimes records a process that forks and executes a program with operations, and then
 // executes the program itself.
 func TestExecWithGPUTimes(t *testing.T) {
 	testclass.Root(t)
@@ -112,8 +112,8 @@ func TestExecWithGPUTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "works.tsv")
-	works := filepath.Join(dir, "works") + " --works 120000"
-	script := fmt.Sprintf("echo ready; read line; %s; exec %s", works, works)
+	operations := filepath.Join(dir, "works") + " --works 120000"
+	script := fmt.Sprintf("echo ready; read line; %s; exec %s", operations, operations)
 	p := startSim(
 		t,
 		[]string{"SIMCUDA_TIME=on", "SIMCUDA_CHANNELS=tear_ns=0", "SIMCUDA_WORKS=" + path, "SIMCUDA_LEDGER="},
@@ -134,7 +134,7 @@ func TestExecWithGPUTimes(t *testing.T) {
 		p.expect("done")
 	})
 	p.finish()
-	run.ledger = simtest.ReadWorkLedger(t, path)
+	run.ledger = simtest.ReadOperationLedger(t, path)
 	run.rows, run.channels = readProgress(t, opt.Output)
 	run.check()
 	processes := make(map[int32]bool)
@@ -146,10 +146,10 @@ func TestExecWithGPUTimes(t *testing.T) {
 	}
 }
 
-// TestKilledProcessWithGPUTimes kills the process while its works are recorded.
+// TestKilledProcessWithGPUTimes kills the process while its operations are recorded.
 func TestKilledProcessWithGPUTimes(t *testing.T) {
 	testclass.Root(t)
-	p, _ := startWorks(t, "tear_ns=0", "--works", "100000000")
+	p, _ := startOperations(t, "tear_ns=0", "--works", "100000000")
 	opt := testOptions(t, p.pid())
 	opt.GPUTime = progress.RateFull
 	s := start(t, opt)

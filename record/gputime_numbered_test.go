@@ -12,14 +12,14 @@ import (
 	"github.com/gpurec/gpurec/record/simtest"
 )
 
-// numberedCall is a call whose work began after the recorder had found its channel.
+// numberedCall is a call whose operation began after the recorder had found its channel.
 type numberedCall struct {
 	startNs   int64
 	hasNumber bool
-	truth     *simtest.Work
+	truth     *simtest.Operation
 }
 
-// numberShare counts works, and those with a number.
+// numberShare counts operations, and those with a number.
 type numberShare struct{ numbered, of int64 }
 
 func (s *numberShare) add(c *numberedCall) {
@@ -29,20 +29,20 @@ func (s *numberShare) add(c *numberedCall) {
 	}
 }
 
-// pct returns the share of the works that have a number, in percent. Without works it is 0.
+// pct returns the share of the operations that have a number, in percent. Without operations it is 0.
 func (s *numberShare) pct() float64 { return 100 * float64(s.numbered) / float64(max(1, s.of)) }
 
-// numberShares are the shares of works with a number.
+// numberShares are the shares of operations with a number.
 type numberShares struct {
 	all     numberShare
-	between numberShare // works between two recorded launches
-	// provable are works between two times at which their channel was empty, with all launches from the first to the
-	// second one recorded. Where launches are missing, only there calls and counter can prove a number.
+	between numberShare // operations between two recorded launches
+	// provable are operations between two times at which their channel was empty, with all launches from the first to
+	// the second one recorded. Where launches are missing, only there calls and counter can prove a number.
 	provable numberShare
 }
 
-// numbered returns the shares of works with a number.
-func (v *workReview) numbered() (shares numberShares) {
+// numbered returns the shares of operations with a number.
+func (v *operationReview) numbered() (shares numberShares) {
 	windows, empty := v.launchWindows(), v.emptyTimes()
 	for i := range v.seenCalls {
 		c := &v.seenCalls[i]
@@ -61,7 +61,7 @@ func (v *workReview) numbered() (shares numberShares) {
 }
 
 // launchWindows returns the times in which launches were recorded, Unix ns.
-func (v *workReview) launchWindows() (windows []activity.Interval) {
+func (v *operationReview) launchWindows() (windows []activity.Interval) {
 	const apartNs = 50_000_000 // no program pauses as long
 	slices.Sort(v.launchNs)
 	for _, ns := range v.launchNs {
@@ -74,20 +74,20 @@ func (v *workReview) launchWindows() (windows []activity.Interval) {
 	return windows
 }
 
-// emptyTimes returns the times in which a channel of the ledger had no work, in its order of time.
-func (v *workReview) emptyTimes() map[ledgerChannel][]activity.Interval {
-	channels := make(map[ledgerChannel][]*simtest.Work)
-	for i := range v.run.ledger.Works {
-		w := &v.run.ledger.Works[i]
+// emptyTimes returns the times in which a channel of the ledger had no operation, in its order of time.
+func (v *operationReview) emptyTimes() map[ledgerChannel][]activity.Interval {
+	channels := make(map[ledgerChannel][]*simtest.Operation)
+	for i := range v.run.ledger.Operations {
+		w := &v.run.ledger.Operations[i]
 		key := ledgerChannel{w.Pid, w.Channel}
 		channels[key] = append(channels[key], w)
 	}
 	toLedger := v.offsetNs - v.ledgerToNs // from CLOCK_MONOTONIC
 	empty := make(map[ledgerChannel][]activity.Interval)
-	for key, works := range channels {
-		slices.SortFunc(works, func(a, b *simtest.Work) int { return cmp.Compare(a.Counter, b.Counter) })
+	for key, operations := range channels {
+		slices.SortFunc(operations, func(a, b *simtest.Operation) int { return cmp.Compare(a.Counter, b.Counter) })
 		endNs := int64(0)
-		for _, w := range works {
+		for _, w := range operations {
 			if callNs := w.CallNs + toLedger; callNs > endNs {
 				empty[key] = append(empty[key], activity.Interval{LoNs: endNs, HiNs: callNs})
 			}
@@ -98,8 +98,8 @@ func (v *workReview) emptyTimes() map[ledgerChannel][]activity.Interval {
 	return empty
 }
 
-// enclosing returns the end of the last empty time before a work, and the start of the first one after it.
-func enclosing(empty []activity.Interval, w *simtest.Work) (before, after int64) {
+// enclosing returns the end of the last empty time before an operation, and the start of the first one after it.
+func enclosing(empty []activity.Interval, w *simtest.Operation) (before, after int64) {
 	i := sort.Search(len(empty), func(i int) bool { return empty[i].HiNs > w.StartNs })
 	if i == 0 || i == len(empty) {
 		return math.MinInt64 / 2, math.MaxInt64

@@ -18,8 +18,8 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// randomWorks is a random program and how it is recorded.
-type randomWorks struct {
+// randomOperations is a random program and how it is recorded.
+type randomOperations struct {
 	args      []string
 	channels  string
 	rate      progress.Rate
@@ -28,10 +28,10 @@ type randomWorks struct {
 	hasSlips  bool // some operations add another one that no call shows
 }
 
-// newRandomWorks draws a program. Half of the seeds are sampled, and half of these and of the others are busy.
-func newRandomWorks(seed uint64) randomWorks {
+// newRandomOperations draws a program. Half of the seeds are sampled, and half of these and of the others are busy.
+func newRandomOperations(seed uint64) randomOperations {
 	r := rand.New(rand.NewPCG(seed, 5))
-	w := randomWorks{rate: progress.RateAuto, isSampled: seed%2 == 1, isBusy: seed/2%2 == 1, hasSlips: seed%5 == 4}
+	w := randomOperations{rate: progress.RateAuto, isSampled: seed%2 == 1, isBusy: seed/2%2 == 1, hasSlips: seed%5 == 4}
 	if seed/4%2 == 1 {
 		w.rate = progress.RateFull
 	}
@@ -40,12 +40,12 @@ func newRandomWorks(seed uint64) randomWorks {
 	if w.hasSlips {
 		w.channels += ",extra=0.01"
 	}
-	works := 40_000 + r.IntN(60_000)
+	operations := 40_000 + r.IntN(60_000)
 	if w.isSampled {
-		works *= 6
+		operations *= 6
 	}
 	w.args = []string{
-		"--seed", strconv.FormatUint(seed, 10), "--works", strconv.Itoa(works),
+		"--seed", strconv.FormatUint(seed, 10), "--works", strconv.Itoa(operations),
 		"--streams", strconv.Itoa(1 + r.IntN(6)), "--plain-graphs",
 	}
 	if threads := 1 + r.IntN(3); threads > 1 {
@@ -62,17 +62,17 @@ type meanCounts struct{ estimated, outside, exchanged int }
 
 // countMeans compares the means of kernels with the ledger. An exchanged mean is less than half of the truth or more
 // than twice of it.
-func (v *workReview) countMeans(c *meanCounts) {
+func (v *operationReview) countMeans(c *meanCounts) {
 	type kernel struct {
 		name string
 		grid [3]int32
 	}
-	sums, works := make(map[kernel]float64), make(map[kernel]float64)
-	for i := range v.run.ledger.Works {
-		if w := &v.run.ledger.Works[i]; w.Kind == "kernel" {
+	sums, operations := make(map[kernel]float64), make(map[kernel]float64)
+	for i := range v.run.ledger.Operations {
+		if w := &v.run.ledger.Operations[i]; w.Kind == "kernel" {
 			k := kernel{symbolize.Demangle(w.Kernel), w.Grid}
 			sums[k] += float64(w.EndNs - w.StartNs)
-			works[k]++
+			operations[k]++
 		}
 	}
 	for i := range v.result.Durations {
@@ -83,11 +83,11 @@ func (v *workReview) countMeans(c *meanCounts) {
 		}
 		label := v.result.Labels[d.Label]
 		k := kernel{label.Kernel, label.Grid}
-		if works[k] == 0 {
+		if operations[k] == 0 {
 			v.t.Errorf("no kernel %s %v in the ledger", label.Kernel, label.Grid)
 			continue
 		}
-		truth := sums[k] / works[k]
+		truth := sums[k] / operations[k]
 		c.estimated++
 		switch off := math.Abs(e.MeanNs - truth); {
 		case off <= 2*e.ErrorNs:
@@ -101,15 +101,15 @@ func (v *workReview) countMeans(c *meanCounts) {
 	}
 }
 
-// checkNumbers checks that enough works have a number, in programs without slips.
-func (p *randomWorks) checkNumbers(t *testing.T, v *workReview) {
+// checkNumbers checks that enough operations have a number, in programs without slips.
+func (p *randomOperations) checkNumbers(t *testing.T, v *operationReview) {
 	t.Helper()
 	shares, least := v.numbered(), 70.0
 	if p.rate == progress.RateFull {
 		least = 90
 	}
 	t.Logf(
-		"numbered: %.1f %% of %d works; %.1f %% of %d between recorded launches; %.1f %% of %d between empty queues; "+
+		"numbered: %.1f %% of %d operations; %.1f %% of %d between recorded launches; %.1f %% of %d between empty queues; "+
 			"recorded %d of %d",
 		shares.all.pct(),
 		shares.all.of,
@@ -118,14 +118,14 @@ func (p *randomWorks) checkNumbers(t *testing.T, v *workReview) {
 		shares.provable.pct(),
 		shares.provable.of,
 		v.seen,
-		len(v.run.ledger.Works),
+		len(v.run.ledger.Operations),
 	)
 	share := shares.all
 	if p.isSampled {
 		share = shares.provable
 	}
 	if !p.hasSlips && share.pct() < least {
-		t.Errorf("%.1f %% of the works have numbers, want %.0f %%", share.pct(), least)
+		t.Errorf("%.1f %% of the operations have numbers, want %.0f %%", share.pct(), least)
 	}
 }
 
@@ -138,13 +138,13 @@ func TestRandomGPUTimes(t *testing.T) {
 	simtest.LoadSimulatedNVML(t, simcudaDir)
 	var means meanCounts
 	for seed := range uint64(gpuprogram.Seeds(8)) {
-		p := newRandomWorks(seed)
+		p := newRandomOperations(seed)
 		t.Run(fmt.Sprintf("%d, sampled %t, busy %t, slips %t, %s", seed, p.isSampled, p.isBusy, p.hasSlips, p.rate),
 			func(t *testing.T) {
 				if p.isBusy {
 					keepBusy(t, 2)
 				}
-				run := recordWorksWith(t, func(opt *Options) {
+				run := recordOperationsWith(t, func(opt *Options) {
 					opt.GPUTime, opt.NVMLInterval = p.rate, time.Second
 					if p.isSampled { // in windows of at least 100 ms in each second
 						opt.MaxOverheadPct, opt.governor.LaunchShare = 2, 1
@@ -152,7 +152,7 @@ func TestRandomGPUTimes(t *testing.T) {
 					}
 				}, p.channels, p.args...)
 				run.check()
-				v := reviewWorks(t, run)
+				v := reviewOperations(t, run)
 				if len(v.wrong) > 0 {
 					t.Errorf("%d of %d operations are wrong; words up to %d ns late", len(v.wrong), v.tried, v.lateNs)
 				}

@@ -18,14 +18,14 @@ import (
 // gpuRun is a recording of simcuda's program works, and the truth about it.
 type gpuRun struct {
 	t        *testing.T
-	ledger   *simtest.WorkLedger
+	ledger   *simtest.OperationLedger
 	result   Result
 	rows     []format.Row // of kind progress
 	channels map[int32]format.Row
 	torn     map[int32]bool // channels with rows of torn pairs; set by check
 	// of are the channels of the ledger, by the number of the channel that shows them; set by check.
 	of map[int32]ledgerChannel
-	// stuckNs is the start of the call whose work never ends, CLOCK_MONOTONIC; 0: each work ends.
+	// stuckNs is the start of the call whose operation never ends, CLOCK_MONOTONIC; 0: each operation ends.
 	stuckNs  int64
 	warnings []string
 }
@@ -33,17 +33,17 @@ type gpuRun struct {
 // ledgerChannel identifies a channel of the ledger.
 type ledgerChannel struct{ pid, channel int32 }
 
-// workIdentity identifies a work by what a progress word shows.
-type workIdentity struct {
+// operationIdentity identifies an operation by what a progress word shows.
+type operationIdentity struct {
 	pid     int32
 	slot    uint64
 	counter int64
 	gpuNs   int64
 }
 
-// startWorks starts works on simulated device files. It returns the program and the path of the
-// ledger of works.
-func startWorks(t *testing.T, channels string, args ...string) (*simProgram, string) {
+// startOperations starts simcuda's program works on simulated device files. It returns the program and the path of the
+// ledger of operations.
+func startOperations(t *testing.T, channels string, args ...string) (*simProgram, string) {
 	t.Helper()
 	needKernel(t)
 	dir, err := filepath.Abs(simcudaDir)
@@ -58,16 +58,16 @@ func startWorks(t *testing.T, channels string, args ...string) (*simProgram, str
 	return p, path
 }
 
-// recordWorks records works from before its first work to its end.
-func recordWorks(t *testing.T, rate progress.Rate, channels string, args ...string) *gpuRun {
+// recordOperations records operations from before its first operation to its end.
+func recordOperations(t *testing.T, rate progress.Rate, channels string, args ...string) *gpuRun {
 	t.Helper()
-	return recordWorksWith(t, func(opt *Options) { opt.GPUTime = rate }, channels, args...)
+	return recordOperationsWith(t, func(opt *Options) { opt.GPUTime = rate }, channels, args...)
 }
 
-// recordWorksWith is recordWorks with options that change sets.
-func recordWorksWith(t *testing.T, change func(opt *Options), channels string, args ...string) *gpuRun {
+// recordOperationsWith is recordOperations with options that change sets.
+func recordOperationsWith(t *testing.T, change func(opt *Options), channels string, args ...string) *gpuRun {
 	t.Helper()
-	p, path := startWorks(t, channels, args...)
+	p, path := startOperations(t, channels, args...)
 	run := &gpuRun{t: t}
 	opt := testOptions(t, p.pid())
 	change(&opt)
@@ -78,7 +78,7 @@ func recordWorksWith(t *testing.T, change func(opt *Options), channels string, a
 		p.expect("done")
 	})
 	p.finish()
-	run.ledger = simtest.ReadWorkLedger(t, path)
+	run.ledger = simtest.ReadOperationLedger(t, path)
 	run.rows, run.channels = readProgress(t, opt.Output)
 	return run
 }
@@ -105,42 +105,42 @@ func readProgress(t *testing.T, path string) ([]format.Row, map[int32]format.Row
 	return rows, channels
 }
 
-// works returns the works of the ledger by what progress words show.
-func (r *gpuRun) works() map[workIdentity]*simtest.Work {
-	works := make(map[workIdentity]*simtest.Work)
-	for i := range r.ledger.Works {
-		w := &r.ledger.Works[i]
-		works[workIdentity{w.Pid, w.Slot, w.Counter, w.GPUNs}] = w
+// operations returns the operations of the ledger by what progress words show.
+func (r *gpuRun) operations() map[operationIdentity]*simtest.Operation {
+	operations := make(map[operationIdentity]*simtest.Operation)
+	for i := range r.ledger.Operations {
+		w := &r.ledger.Operations[i]
+		operations[operationIdentity{w.Pid, w.Slot, w.Counter, w.GPUNs}] = w
 	}
-	return works
+	return operations
 }
 
 // tornPairs returns for how long readers may have seen half written pairs, ns, by what their words showed.
-func (r *gpuRun) tornPairs() map[workIdentity]int64 {
-	type ledgerWork struct {
+func (r *gpuRun) tornPairs() map[operationIdentity]int64 {
+	type ledgerOperation struct {
 		pid, channel int32
 		counter      int64
 	}
-	words := make(map[ledgerWork]int64) // time words
-	for i := range r.ledger.Works {
-		w := &r.ledger.Works[i]
-		words[ledgerWork{w.Pid, w.Channel, w.Counter}] = w.GPUNs
+	words := make(map[ledgerOperation]int64) // time words
+	for i := range r.ledger.Operations {
+		w := &r.ledger.Operations[i]
+		words[ledgerOperation{w.Pid, w.Channel, w.Counter}] = w.GPUNs
 	}
-	torn := make(map[workIdentity]int64)
+	torn := make(map[operationIdentity]int64)
 	for _, p := range r.ledger.Torn {
-		newNs := words[ledgerWork{p.Pid, p.Channel, p.Counter}]
-		oldNs := words[ledgerWork{p.Pid, p.Channel, p.Counter - 1}]
-		torn[workIdentity{p.Pid, p.Slot, p.Counter, oldNs}] = p.TornNs
-		torn[workIdentity{p.Pid, p.Slot, p.Counter - 1, newNs}] = p.TornNs
+		newNs := words[ledgerOperation{p.Pid, p.Channel, p.Counter}]
+		oldNs := words[ledgerOperation{p.Pid, p.Channel, p.Counter - 1}]
+		torn[operationIdentity{p.Pid, p.Slot, p.Counter, oldNs}] = p.TornNs
+		torn[operationIdentity{p.Pid, p.Slot, p.Counter - 1, newNs}] = p.TornNs
 	}
 	return torn
 }
 
-// ledgerNear describes the works of the ledger that have one of the words of a row.
+// ledgerNear describes the operations of the ledger that have one of the words of a row.
 func (r *gpuRun) ledgerNear(row *format.Row, slot uint64) string {
 	var list []string
-	for i := range r.ledger.Works {
-		if w := &r.ledger.Works[i]; w.Pid == row.Pid && w.Slot == slot &&
+	for i := range r.ledger.Operations {
+		if w := &r.ledger.Operations[i]; w.Pid == row.Pid && w.Slot == slot &&
 			(w.Counter == row.Counter || w.GPUNs == row.GPUTimeNs) {
 			list = append(list, fmt.Sprintf("counter %d at time %d", w.Counter, w.GPUNs))
 		}
@@ -154,12 +154,12 @@ const clockErrorNs = 50_000
 // longTornNs is the time for which a pair is torn if the thread that plays the GPU loses its processor.
 const longTornNs = 1000
 
-// check compares each row with the ledger, and returns the share of works that were seen.
+// check compares each row with the ledger, and returns the share of operations that were seen.
 func (r *gpuRun) check() (share float64) {
 	r.t.Helper()
-	works, pairs := r.works(), r.tornPairs()
+	operations, pairs := r.operations(), r.tornPairs()
 	r.of = make(map[int32]ledgerChannel)
-	seen := make(map[*simtest.Work]bool)
+	seen := make(map[*simtest.Operation]bool)
 	r.torn = make(map[int32]bool)
 	wrong, torn, short, mixed, early, repeated := 0, 0, 0, 0, 0, 0
 	for i := range r.rows {
@@ -168,8 +168,8 @@ func (r *gpuRun) check() (share float64) {
 		if !ok || channel.Pid != row.Pid {
 			r.t.Fatalf("row %+v has no channel", row)
 		}
-		identity := workIdentity{row.Pid, uint64(channel.Ptr), row.Counter, row.GPUTimeNs}
-		w := works[identity]
+		identity := operationIdentity{row.Pid, uint64(channel.Ptr), row.Counter, row.GPUTimeNs}
+		w := operations[identity]
 		if w == nil && pairs[identity] > 0 {
 			torn++
 			if pairs[identity] < longTornNs {
@@ -180,7 +180,7 @@ func (r *gpuRun) check() (share float64) {
 		}
 		if w == nil {
 			wrong++
-			r.t.Logf("no such work: channel %d counter %d time %d; %s", row.Channel, row.Counter, row.GPUTimeNs,
+			r.t.Logf("no such operation: channel %d counter %d time %d; %s", row.Channel, row.Counter, row.GPUTimeNs,
 				r.ledgerNear(row, uint64(channel.Ptr)))
 			continue
 		}
@@ -197,13 +197,13 @@ func (r *gpuRun) check() (share float64) {
 			early++
 		}
 	}
-	share = float64(len(seen)) / float64(max(1, len(r.ledger.Works)))
+	share = float64(len(seen)) / float64(max(1, len(r.ledger.Operations)))
 	r.logLatency()
 	r.t.Logf(
-		"%d of %d works seen (%.1f %%) on %d channels of %d; %d wrong, %d torn of %d, %d of another channel, "+
+		"%d of %d operations seen (%.1f %%) on %d channels of %d; %d wrong, %d torn of %d, %d of another channel, "+
 			"%d repeated, %d seen before their begin; CPU %d ms, %d discarded",
 		len(seen),
-		len(r.ledger.Works),
+		len(r.ledger.Operations),
 		100*share,
 		len(r.channels),
 		len(
@@ -219,14 +219,14 @@ func (r *gpuRun) check() (share float64) {
 		r.result.Meta.Cost.GPUTimeTorn,
 	)
 	if wrong > 0 {
-		r.t.Errorf("%d of %d rows show no work", wrong, len(r.rows))
+		r.t.Errorf("%d of %d rows show no operation", wrong, len(r.rows))
 	}
 	// Two reads of a recorder rarely fit into the time of a short torn pair.
 	if short > 2+len(r.rows)/5_000 {
 		r.t.Errorf("%d of %d rows are pairs that were torn for less than 1 µs", short, len(r.rows))
 	}
 	if early > 0 {
-		r.t.Errorf("%d works were seen before their begin", early)
+		r.t.Errorf("%d operations were seen before their begin", early)
 	}
 	if mixed > 0 {
 		r.t.Errorf("%d rows are of another channel", mixed)
@@ -243,15 +243,15 @@ func (r *gpuRun) logLatency() {
 	for i := range r.rows {
 		first = min(first, r.rows[i].StartNs)
 	}
-	begin, end := r.ledger.Works[0].StartNs, r.ledger.Works[0].EndNs
-	for i := range r.ledger.Works {
-		w := &r.ledger.Works[i]
+	begin, end := r.ledger.Operations[0].StartNs, r.ledger.Operations[0].EndNs
+	for i := range r.ledger.Operations {
+		w := &r.ledger.Operations[i]
 		begin, end = min(begin, w.StartNs), max(end, w.EndNs)
 		if w.StartNs < first {
 			before++
 		}
 	}
-	r.t.Logf("first row after %d ms of %d ms; %d works before it", (first-begin)/1e6, (end-begin)/1e6, before)
+	r.t.Logf("first row after %d ms of %d ms; %d operations before it", (first-begin)/1e6, (end-begin)/1e6, before)
 }
 
 // lives returns the starts of channels.
@@ -268,9 +268,9 @@ func TestGPUTimes(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
 	for _, rate := range []progress.Rate{progress.RateAuto, 20_000, progress.RateFull} {
 		t.Run(rate.String(), func(t *testing.T) {
-			run := recordWorks(t, rate, "kernel_us=2-200", "--works", "60000", "--streams", "4")
+			run := recordOperations(t, rate, "kernel_us=2-200", "--works", "60000", "--streams", "4")
 			if share := run.check(); share < 0.02 {
-				t.Errorf("%.1f %% of works seen", 100*share)
+				t.Errorf("%.1f %% of operations seen", 100*share)
 			}
 			if len(run.warnings) > 0 {
 				t.Errorf("warnings %q", run.warnings)
@@ -283,15 +283,15 @@ func TestGPUTimes(t *testing.T) {
 func TestGPUTimesOfSampledLaunches(t *testing.T) {
 	testclass.Root(t)
 	needMulti(t)
-	run := recordWorksWith(t, func(opt *Options) {
+	run := recordOperationsWith(t, func(opt *Options) {
 		opt.GPUTime, opt.MaxOverheadPct = progress.RateAuto, 0.5
 	}, "kernel_us=2-20", "--works", "300000")
 	if share := run.check(); share < 0.01 {
-		t.Errorf("%.1f %% of works seen", 100*share)
+		t.Errorf("%.1f %% of operations seen", 100*share)
 	}
 	recorded := run.result.Meta.Totals().Recorded
-	if recorded > int64(len(run.ledger.Works))*9/10 {
-		t.Errorf("%d of about %d calls are recorded: launches were not sampled", recorded, len(run.ledger.Works))
+	if recorded > int64(len(run.ledger.Operations))*9/10 {
+		t.Errorf("%d of about %d calls are recorded: launches were not sampled", recorded, len(run.ledger.Operations))
 	}
 }
 
@@ -302,7 +302,7 @@ func TestNoGPUTimesAreClaimed(t *testing.T) {
 		{"slots=off", "words in its GPU memory change, but not with its calls"},
 		{"slots=off,decoys=off", "shows no progress of channels"},
 	} {
-		run := recordWorks(t, progress.RateAuto, c.channels, "--works", "60000")
+		run := recordOperations(t, progress.RateAuto, c.channels, "--works", "60000")
 		if len(run.rows) > 0 || len(run.channels) > 0 {
 			t.Errorf("%s: %d rows of %d channels", c.channels, len(run.rows), len(run.channels))
 		}
@@ -315,7 +315,7 @@ func TestNoGPUTimesAreClaimed(t *testing.T) {
 // TestGPUTimeOff records no row about channels.
 func TestGPUTimeOff(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
-	run := recordWorks(t, progress.RateOff, "on", "--works", "2000")
+	run := recordOperations(t, progress.RateOff, "on", "--works", "2000")
 	if len(run.rows) > 0 || len(run.channels) > 0 || run.result.Meta.Progress != nil || len(run.warnings) > 0 {
 		t.Errorf(
 			"%d rows, %d channels, %+v, warnings %q",

@@ -54,18 +54,18 @@ const (
 	mostWrong      = 0.1 // with a cause that is not true
 	// leastRuleShare is a share of a cause in the time of the program at which its rule must name it.
 	leastRuleShare = 0.3
-	// minIdleNs is the shortest pause between works that counts.
+	// minIdleNs is the shortest pause between operations that counts.
 	minIdleNs = 50_000
 )
 
 // hostRun is a recording of a program of examples/hostwaits, with its truth.
 type hostRun struct {
-	t        *testing.T
-	variant  hostVariant
-	truth    *simtest.HostTruth
-	works    *simtest.WorkLedger
-	timeline *timeline.Timeline
-	offsetNs int64 // Unix time − CLOCK_MONOTONIC
+	t          *testing.T
+	variant    hostVariant
+	truth      *simtest.HostTruth
+	operations *simtest.OperationLedger
+	timeline   *timeline.Timeline
+	offsetNs   int64 // Unix time − CLOCK_MONOTONIC
 }
 
 // hostCheck compares a part of the analysis with the truth, and returns what is wrong.
@@ -190,7 +190,7 @@ func recordHostJob(t *testing.T, v hostVariant) *hostRun {
 	must(t, err)
 	tl.AddSourceLines(new(symbolize.Finder))
 	run := &hostRun{t: t, variant: v, timeline: tl, offsetNs: rec.Meta.ClockOffsetNs}
-	run.truth, run.works = simtest.ReadHostTruth(t, p.truth), simtest.ReadWorkLedger(t, p.works)
+	run.truth, run.operations = simtest.ReadHostTruth(t, p.truth), simtest.ReadOperationLedger(t, p.operations)
 	checkHostTruth(t, v, run.truth)
 	return run
 }
@@ -199,7 +199,7 @@ func recordHostJob(t *testing.T, v hostVariant) *hostRun {
 func keepHostFiles(t *testing.T, to, output string, p *hostProgram) {
 	t.Helper()
 	must(t, os.MkdirAll(to, 0o755))
-	for name, path := range map[string]string{"r.parquet": output, "truth.json": p.truth, "works.tsv": p.works} {
+	for name, path := range map[string]string{"r.parquet": output, "truth.json": p.truth, "works.tsv": p.operations} {
 		data, err := os.ReadFile(path)
 		must(t, err)
 		must(t, os.WriteFile(filepath.Join(to, name), data, 0o644))
@@ -237,18 +237,18 @@ func limitCPU(t *testing.T, pid int) {
 // hostSpan is a time in CLOCK_MONOTONIC ns.
 type hostSpan struct{ from, to int64 }
 
-// idleSpans returns the pauses between works since the first step.
+// idleSpans returns the pauses between operations since the first step.
 func (r *hostRun) idleSpans() (list []hostSpan) {
-	first, offset := r.truth.Steps[0].FromNs, r.works.Clocks[0].RealMinusMonotonicNs
-	var works []hostSpan
-	for i := range r.works.Works {
-		if w := &r.works.Works[i]; w.EndNs-offset > first {
-			works = append(works, hostSpan{w.StartNs - offset, w.EndNs - offset})
+	first, offset := r.truth.Steps[0].FromNs, r.operations.Clocks[0].RealMinusMonotonicNs
+	var operations []hostSpan
+	for i := range r.operations.Operations {
+		if w := &r.operations.Operations[i]; w.EndNs-offset > first {
+			operations = append(operations, hostSpan{w.StartNs - offset, w.EndNs - offset})
 		}
 	}
-	slices.SortFunc(works, func(a, b hostSpan) int { return int(a.from - b.from) })
+	slices.SortFunc(operations, func(a, b hostSpan) int { return int(a.from - b.from) })
 	until := first
-	for _, w := range works {
+	for _, w := range operations {
 		if w.from-until >= minIdleNs {
 			list = append(list, hostSpan{until, w.from})
 		}

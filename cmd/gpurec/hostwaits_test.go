@@ -71,11 +71,11 @@ func (v hostVariant) String() string { return fmt.Sprintf("%s/%s/%d", v.language
 
 // hostProgram is a running program of examples/hostwaits.
 type hostProgram struct {
-	t            *testing.T
-	cmd          *exec.Cmd
-	stdin        io.WriteCloser
-	stdout       *bufio.Reader
-	truth, works string
+	t                 *testing.T
+	cmd               *exec.Cmd
+	stdin             io.WriteCloser
+	stdout            *bufio.Reader
+	truth, operations string
 }
 
 // startHostProgram starts a program on simulated device files. It ends with the test.
@@ -83,7 +83,7 @@ func startHostProgram(t *testing.T, v hostVariant, args ...string) *hostProgram 
 	t.Helper()
 	requireSimcuda(t, "hostwaits", privilege.AttachAuto)
 	folder, dir := t.TempDir(), simcudaDir()
-	p := &hostProgram{t: t, truth: filepath.Join(folder, "truth.json"), works: filepath.Join(folder, "works.tsv")}
+	p := &hostProgram{t: t, truth: filepath.Join(folder, "truth.json"), operations: filepath.Join(folder, "works.tsv")}
 	program := []string{filepath.Join(dir, "hostwaits")}
 	if v.language == "python" {
 		pythons := hostInterpreters(t)
@@ -98,7 +98,7 @@ func startHostProgram(t *testing.T, v hostVariant, args ...string) *hostProgram 
 	}
 	p.cmd = exec.Command(filepath.Join(dir, "devfiles"), append(program, args...)...)
 	p.cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir, "SIMCUDA_TIME=on", "SIMCUDA_CHANNELS=tear_ns=0,decoys=off",
-		"SIMCUDA_WORKS="+p.works, "SIMCUDA_STATE="+filepath.Join(folder, "state"))
+		"SIMCUDA_WORKS="+p.operations, "SIMCUDA_STATE="+filepath.Join(folder, "state"))
 	p.cmd.Stderr = os.Stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var err error

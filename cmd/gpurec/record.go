@@ -62,8 +62,8 @@ Above --max-overhead, gpurec records kernel launches for a part of the time only
 unwinds fewer stacks. Reports then estimate the number of launches. It always records all
 other calls. With --max-overhead off it records everything.
 
-GPU times: with --gpu-time, gpurec reads from outside when works of the GPU begin, and when
-copies between host and device end. With auto it reads at launches, and 1,000 times a
+GPU times: with --gpu-time, gpurec reads from outside when operations of the GPU begin, and
+when copies between host and device end. With auto it reads at launches, and 1,000 times a
 second. With full it uses one CPU per process. Where the driver does not show this, gpurec
 records without GPU times.
 
@@ -161,8 +161,11 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 	)
 	flags.DurationVar(&f.opt.NVMLInterval, "nvml-interval", f.opt.NVMLInterval, "sample the GPUs every `TIME`; 0: "+
 		"no samples")
-	flags.Var((*gpuTimeFlag)(&f.opt.GPUTime), "gpu-time", "record when works of the GPU begin: off, auto, full (one "+
-		"CPU per process) or a `RATE` (20kHz)")
+	flags.Var(
+		(*gpuTimeFlag)(&f.opt.GPUTime),
+		"gpu-time",
+		"record when GPU operations begin: off, auto, full (one CPU per process) or a `RATE` (20kHz)",
+	)
 	flags.Var((*kernelArgsFlag)(&f.opt.KernelArgs), "kernel-args", "record arguments of the last `N` launches of each "+
 		"stream, or of all")
 	flags.Lookup("kernel-args").NoOptDefVal = strconv.Itoa(defaultKernelArgs)

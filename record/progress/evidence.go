@@ -19,8 +19,8 @@ const (
 	// minCorrelation is the least correlation of calls and steps. minSigmas is how many standard
 	// deviations it must be above that of unrelated words.
 	minCorrelation, minSigmas = 0.4, 6.5
-	// Works per call of channels: a graph has many works if it has copies, and some calls have none.
-	minWorksPerCall, maxWorksPerCall = 0.1, 256.0
+	// Operations per call of channels: a graph has many operations if it has copies, and some calls have none.
+	minOperationsPerCall, maxOperationsPerCall = 0.1, 256.0
 	// minStillNs is the least time for which channels must stand still while no call comes.
 	minStillNs = int64(50 * time.Millisecond)
 	// stillGaps is how many times longer the words must stand still than they usually do.
@@ -109,7 +109,7 @@ func (e *evidence) add(w window) {
 }
 
 // isRelated reports whether the words change with the calls. The steps follow the calls after some
-// windows, because works wait in a queue. complete is false if launches were not counted.
+// windows, because operations wait in a queue. complete is false if launches were not counted.
 func (e *evidence) isRelated(complete bool) bool {
 	if e.stoodStill {
 		return true
@@ -142,8 +142,8 @@ func (e *evidence) isRelated(complete bool) bool {
 	return false
 }
 
-// fullQueue returns the windows with about as many calls as works. In these the queue is full, so
-// each call waits until a work is done. It leaves out bursts that fill the queue and pauses in
+// fullQueue returns the windows with about as many calls as operations. In these the queue is full, so
+// each call waits until an operation is done. It leaves out bursts that fill the queue and pauses in
 // which the queue empties, because they would hide the correlation.
 func fullQueue(windows []window) (full []window) {
 	var all window
@@ -184,13 +184,13 @@ func hasPlausibleRate(windows []window) bool {
 		all = all.plus(w)
 	}
 	calls, steps := float64(all.calls), float64(all.steps)
-	return steps >= minWorksPerCall*calls && steps <= maxWorksPerCall*calls
+	return steps >= minOperationsPerCall*calls && steps <= maxOperationsPerCall*calls
 }
 
 // isProportional reports whether the steps stay proportional to the calls all the time. A steady
-// program that keeps the GPU busy makes its calls in bursts, while works run evenly, so windows show
-// no correlation. But the works that are left in the queue never exceed a few bursts. Words that
-// change by themselves drift away from the calls. Fewer bursts are enough if each call is one work.
+// program that keeps the GPU busy makes its calls in bursts, while operations run evenly, so windows show
+// no correlation. But the operations that are left in the queue never exceed a few bursts. Words that
+// change by themselves drift away from the calls. Fewer bursts are enough if each call is one operation.
 func isProportional(windows []window) bool {
 	const (
 		oneToOne, anyRatio = 40, 80 // least steps, in bursts

@@ -16,14 +16,14 @@ import (
 type simulation struct {
 	rng         *rand.Rand
 	queue       float64
-	gpuPerMs    float64 // works per ms
+	gpuPerMs    float64 // operations per ms
 	callsPerMs  float64
 	phaseLeftMs float64
 	paused      bool
 }
 
-// run returns the calls and completed works of about 5 ms. The queue has room for 1,023 works.
-func (s *simulation) run(ns int64) (calls, works int64) {
+// run returns the calls and completed operations of about 5 ms. The queue has room for 1,023 operations.
+func (s *simulation) run(ns int64) (calls, operations int64) {
 	for left := float64(ns) / 1e6; left > 0; left -= 0.1 {
 		if s.phaseLeftMs -= 0.1; s.phaseLeftMs < 0 {
 			s.phaseLeftMs = s.rng.ExpFloat64() * 100
@@ -38,9 +38,9 @@ func (s *simulation) run(ns int64) (calls, works int64) {
 			made = 0
 		}
 		s.queue += made
-		calls, works = calls+int64(made*10), works+int64(done*10)
+		calls, operations = calls+int64(made*10), operations+int64(done*10)
 	}
-	return calls / 10, works / 10
+	return calls / 10, operations / 10
 }
 
 // windowsUntilRelated returns how many windows pass until words are related, at most most. The words
@@ -67,27 +67,27 @@ func windowsUntilRelated(seed uint64, areChannels, areCounted bool, most int) in
 func decodeUntilRelated(seed uint64, most int) int {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	burst := 4 + rng.Int64N(30)
-	workNs := 200_000 + rng.Int64N(1_500_000)
+	operationNs := 200_000 + rng.Int64N(1_500_000)
 	var e evidence
-	var nowNs, nextBurstNs, nextWorkNs, left int64
+	var nowNs, nextBurstNs, nextOperationNs, left int64
 	for i := range most {
 		untilNs := nowNs + windowInterval.Nanoseconds() + rng.Int64N(int64(time.Millisecond))
-		var calls, works int64
-		for nextBurstNs < untilNs || left > 0 && nextWorkNs < untilNs {
+		var calls, operations int64
+		for nextBurstNs < untilNs || left > 0 && nextOperationNs < untilNs {
 			if left == 0 { // the wait returns
 				calls, left = calls+burst, burst
-				nextWorkNs = nextBurstNs + 100_000
+				nextOperationNs = nextBurstNs + 100_000
 				nextBurstNs += 1 << 60
 				continue
 			}
-			works++
+			operations++
 			left--
 			if left == 0 {
-				nextBurstNs = nextWorkNs + 50_000 + rng.Int64N(200_000)
+				nextBurstNs = nextOperationNs + 50_000 + rng.Int64N(200_000)
 			}
-			nextWorkNs += workNs + rng.Int64N(workNs/50)
+			nextOperationNs += operationNs + rng.Int64N(operationNs/50)
 		}
-		if e.add(window{untilNs - nowNs, calls, works}); e.isRelated(true) {
+		if e.add(window{untilNs - nowNs, calls, operations}); e.isRelated(true) {
 			return i
 		}
 		nowNs = untilNs
@@ -100,7 +100,7 @@ func decodeUntilRelated(seed uint64, most int) int {
 // until the words are related.
 func trainingUntilRelated(seed uint64, most int) int {
 	rng := rand.New(rand.NewPCG(seed, 4))
-	launches, workNs, callNs := 1500+rng.IntN(3000), 30_000+rng.Int64N(60_000), 8_000+rng.Int64N(10_000)
+	launches, operationNs, callNs := 1500+rng.IntN(3000), 30_000+rng.Int64N(60_000), 8_000+rng.Int64N(10_000)
 	const room = 1023
 	var called, ended []int64 // times
 	atNs := int64(0)
@@ -112,7 +112,7 @@ func trainingUntilRelated(seed uint64, most int) int {
 				atNs = max(atNs, ended[first+i-room])
 			}
 			called = append(called, atNs)
-			freeNs = max(freeNs, atNs) + workNs + rng.Int64N(workNs)
+			freeNs = max(freeNs, atNs) + operationNs + rng.Int64N(operationNs)
 			ended = append(ended, freeNs)
 		}
 		atNs = freeNs + 500_000 // the program waits for the step

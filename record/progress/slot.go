@@ -12,7 +12,7 @@ import (
 // pair is the content of a slot.
 type pair struct{ counter, gpuNs int64 }
 
-// maxStep is the largest number of works that a channel begins between two reads of its slot.
+// maxStep is the largest number of operations that a channel begins between two reads of its slot.
 const maxStep = 1 << 20
 
 // isStep reports whether a channel can have changed its words from before to now.

@@ -19,17 +19,17 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// worksRun is a run of simcuda's program works.
-type worksRun struct {
-	t            *testing.T
-	cmd          *exec.Cmd
-	stdin        io.WriteCloser
-	stdout       *bufio.Reader
-	calls, works string // paths of the ledgers
+// operationsRun is a run of simcuda's program works.
+type operationsRun struct {
+	t                 *testing.T
+	cmd               *exec.Cmd
+	stdin             io.WriteCloser
+	stdout            *bufio.Reader
+	calls, operations string // paths of the ledgers
 }
 
-// startWorks starts works with simulated device files, and waits until it is ready.
-func startWorks(t *testing.T, channels string, args ...string) *worksRun {
+// startOperations starts the program works with simulated device files, and waits until it is ready.
+func startOperations(t *testing.T, channels string, args ...string) *operationsRun {
 	t.Helper()
 	dir, err := filepath.Abs("../../build/simcuda")
 	if err != nil {
@@ -42,11 +42,11 @@ func startWorks(t *testing.T, channels string, args ...string) *worksRun {
 		testclass.Missing(t, "simulated device files need root")
 	}
 	folder := t.TempDir()
-	r := &worksRun{t: t, calls: filepath.Join(folder, "calls"), works: filepath.Join(folder, "works")}
+	r := &operationsRun{t: t, calls: filepath.Join(folder, "calls"), operations: filepath.Join(folder, "works")}
 	line := OnDevices(dir, "works", append(args, "--wait")...)
 	r.cmd = exec.Command(line[0], line[1:]...)
 	r.cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir, "SIMCUDA_CHANNELS="+channels, "SIMCUDA_LEDGER="+r.calls,
-		"SIMCUDA_WORKS="+r.works, "SIMCUDA_STATE="+filepath.Join(folder, "state"))
+		"SIMCUDA_WORKS="+r.operations, "SIMCUDA_STATE="+filepath.Join(folder, "state"))
 	r.cmd.Stderr = os.Stderr
 	if r.stdin, err = r.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -67,31 +67,31 @@ func startWorks(t *testing.T, channels string, args ...string) *worksRun {
 	return r
 }
 
-func (r *worksRun) pid() int { return r.cmd.Process.Pid }
+func (r *operationsRun) pid() int { return r.cmd.Process.Pid }
 
-func (r *worksRun) expect(prefix string) {
+func (r *operationsRun) expect(prefix string) {
 	r.t.Helper()
 	line, err := r.stdout.ReadString('\n')
 	if err != nil || !strings.HasPrefix(line, prefix) {
-		r.t.Fatalf("works printed %q, %v; want %q", line, err, prefix)
+		r.t.Fatalf("operations printed %q, %v; want %q", line, err, prefix)
 	}
 }
 
-func (r *worksRun) step() {
+func (r *operationsRun) step() {
 	r.t.Helper()
 	if _, err := r.stdin.Write([]byte("x")); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
-// finish lets the program run to its end, and returns its ledger of works.
-func (r *worksRun) finish() *WorkLedger {
+// finish lets the program run to its end, and returns its ledger of operations.
+func (r *operationsRun) finish() *OperationLedger {
 	r.t.Helper()
 	r.stdin.Close()
 	if err := r.cmd.Wait(); err != nil {
 		r.t.Fatal(err)
 	}
-	return ReadWorkLedger(r.t, r.works)
+	return ReadOperationLedger(r.t, r.operations)
 }
 
 // mapping is a line of /proc/PID/maps.
@@ -147,7 +147,7 @@ func TestDeviceMappings(t *testing.T) {
 		return string(data)
 	}
 	before := mounts()
-	r := startWorks(t, "on")
+	r := startOperations(t, "on")
 	control, registers, sizes := 0, 0, make(map[uint64]bool)
 	for _, m := range mappingsOf(t, r.pid()) {
 		word := make([]byte, 16)

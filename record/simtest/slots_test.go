@@ -116,22 +116,22 @@ func pinThread(t *testing.T, tid, cpu int) {
 	}
 }
 
-// slotRun is a run of works whose pairs were polled.
+// slotRun is a run of operations whose pairs were polled.
 type slotRun struct {
-	ledger      *WorkLedger
+	ledger      *OperationLedger
 	samples     []sample
 	last        map[uint64]pair // at the end
 	movingPairs int             // pairs that moved between the beginning and the end
 }
 
-// pollWorks runs works, polls the slots of its channels, and scans its mappings before and after.
+// pollOperations runs operations, polls the slots of its channels, and scans its mappings before and after.
 // The warm-up makes the channels before the program is ready.
-func pollWorks(t *testing.T, channels string, args ...string) slotRun {
+func pollOperations(t *testing.T, channels string, args ...string) slotRun {
 	t.Helper()
-	r := startWorks(t, channels, append(args, "--warm-up")...)
+	r := startOperations(t, channels, append(args, "--warm-up")...)
 	before := scanPairs(t, r.pid())
 	var slots []uint64
-	for _, e := range ReadWorkLedger(t, r.works).Channels {
+	for _, e := range ReadOperationLedger(t, r.operations).Channels {
 		if e.Event == "begin" {
 			slots = append(slots, e.Slot)
 		}
@@ -157,10 +157,10 @@ func pollWorks(t *testing.T, channels string, args ...string) slotRun {
 }
 
 // TestSlotsEqualTheLedger compares the words that another process reads with the ledger, while
-// works complete.
+// operations complete.
 func TestSlotsEqualTheLedger(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
-	run := pollWorks(t, "kernel_us=20-200,tear_ns=50000,reuse=keep", "--works", "20000", "--streams", "4")
+	run := pollOperations(t, "kernel_us=20-200,tear_ns=50000,reuse=keep", "--works", "20000", "--streams", "4")
 	type completion struct {
 		slot    uint64
 		counter int64
@@ -169,16 +169,16 @@ func TestSlotsEqualTheLedger(t *testing.T) {
 		slot  uint64
 		gpuNs int64
 	}
-	works, final, times := make(map[completion]Work), make(map[uint64]pair), make(map[timeWord]bool)
-	for _, w := range run.ledger.Works {
+	operations, final, times := make(map[completion]Operation), make(map[uint64]pair), make(map[timeWord]bool)
+	for _, w := range run.ledger.Operations {
 		times[timeWord{w.Slot, w.GPUNs}] = true
-		works[completion{w.Slot, w.Counter}] = w
+		operations[completion{w.Slot, w.Counter}] = w
 		final[w.Slot] = pair{w.Counter, w.GPUNs}
 	}
 	equal, torn := 0, 0
 	late := int64(1 << 62)
 	for _, s := range run.samples {
-		w, ok := works[completion{s.slot, s.pair.counter}]
+		w, ok := operations[completion{s.slot, s.pair.counter}]
 		switch {
 		case s.pair == pair{}: // not used yet
 		case !ok:
@@ -200,19 +200,19 @@ func TestSlotsEqualTheLedger(t *testing.T) {
 		}
 	}
 	mustTear := runtime.NumCPU() > 1 // on one processor, the reader rarely runs between the two writes
-	if n := len(run.ledger.Works); equal < n/20 || torn == 0 && mustTear {
-		t.Errorf("%d of %d works seen, %d torn pairs", equal, n, torn)
+	if n := len(run.ledger.Operations); equal < n/20 || torn == 0 && mustTear {
+		t.Errorf("%d of %d operations seen, %d torn pairs", equal, n, torn)
 	}
-	t.Logf("%d of %d works seen, the earliest %d ns after its begin; %d torn pairs; %d pairs moved, %d channels",
-		equal, len(run.ledger.Works), late, torn, run.movingPairs, len(final))
+	t.Logf("%d of %d operations seen, the earliest %d ns after its begin; %d torn pairs; %d pairs moved, %d channels",
+		equal, len(run.ledger.Operations), late, torn, run.movingPairs, len(final))
 }
 
 // TestDecoysOnly checks that pairs move that are not the slots of channels.
 func TestDecoysOnly(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
-	run := pollWorks(t, "kernel_us=2-20,slots=off", "--works", "20000")
+	run := pollOperations(t, "kernel_us=2-20,slots=off", "--works", "20000")
 	slots := make(map[uint64]bool)
-	for _, w := range run.ledger.Works {
+	for _, w := range run.ledger.Operations {
 		slots[w.Slot] = true
 	}
 	for at := range run.last {
@@ -220,8 +220,8 @@ func TestDecoysOnly(t *testing.T) {
 			t.Errorf("the pair at %#x is a slot", at)
 		}
 	}
-	if len(run.ledger.Works) < 20000 || run.movingPairs < 10 {
-		t.Errorf("%d works, %d moving pairs", len(run.ledger.Works), run.movingPairs)
+	if len(run.ledger.Operations) < 20000 || run.movingPairs < 10 {
+		t.Errorf("%d operations, %d moving pairs", len(run.ledger.Operations), run.movingPairs)
 	}
 }
 
@@ -231,7 +231,7 @@ func TestSlotsArePlacedAtRandom(t *testing.T) {
 	places := make(map[uint64]bool)
 	const runs = 3
 	for range runs {
-		r := startWorks(t, "on", "--works", "10")
+		r := startOperations(t, "on", "--works", "10")
 		r.step()
 		r.expect("done")
 		for _, e := range r.finish().Channels {

@@ -12,7 +12,7 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// TestSameTimes compares a simulated recording with a reference that has the true times. All works must
+// TestSameTimes compares a simulated recording with a reference that has the true times. All operations must
 // be found, and no interval may miss its time.
 func TestSameTimes(t *testing.T) {
 	testclass.Unit(t)
@@ -37,9 +37,9 @@ func TestSameTimes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var works []activity.Work
+	var operations []activity.Work
 	result, err := activity.Compute(g.Replay, g.Channels, activity.Options{
-		EndNs: g.EndNs, OnWork: func(w *activity.Work) { works = append(works, *w) },
+		EndNs: g.EndNs, OnWork: func(w *activity.Work) { operations = append(operations, *w) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -49,9 +49,9 @@ func TestSameTimes(t *testing.T) {
 	}
 	var out strings.Builder
 	compareDurations(&out, result, reference)
-	compareTimes(&out, result, works, reference)
+	compareTimes(&out, result, operations, reference)
 	if strings.Count(out.String(), "matched with stream") < 2 || !strings.Contains(out.String(), "measured") {
-		t.Error("no works were matched")
+		t.Error("no operations were matched")
 	}
 	for _, line := range strings.Split(out.String(), "\n") {
 		if strings.HasPrefix(line, "  measured") && strings.Count(line, "100.00%") != 3 {

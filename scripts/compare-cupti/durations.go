@@ -12,21 +12,21 @@ import (
 
 // kernelTimes has the durations of one kernel with one grid.
 type kernelTimes struct {
-	key              kernelKey
-	works, reference int64
-	sumNs            float64 // of the reference
-	estimatedNs      float64 // mean
-	errorNs          float64
-	isLimited        bool // only bounds are known
+	key                   kernelKey
+	operations, reference int64
+	sumNs                 float64 // of the reference
+	estimatedNs           float64 // mean
+	errorNs               float64
+	isLimited             bool // only bounds are known
 }
 
 func (k *kernelTimes) referenceMeanNs() float64 { return k.sumNs / float64(max(1, k.reference)) }
 
-// addDuration adds the works of one call site, with the errors that reports state.
+// addDuration adds the operations of one call site, with the errors that reports state.
 func (k *kernelTimes) addDuration(d *activity.Duration) {
 	e := d.Estimate()
-	before, share := k.works, float64(d.Works)/float64(k.works+d.Works)
-	k.works += d.Works
+	before, share := k.operations, float64(d.Works)/float64(k.operations+d.Works)
+	k.operations += d.Works
 	k.estimatedNs += share * (e.MeanNs - k.estimatedNs)
 	k.errorNs += share * (e.ErrorNs - k.errorNs)
 	k.isLimited = e.Quality == activity.Bounded && (before == 0 || k.isLimited)
@@ -37,8 +37,8 @@ func (k *kernelTimes) isInside() bool {
 	return math.Abs(k.estimatedNs-k.referenceMeanNs()) <= 2*k.errorNs
 }
 
-// totalNs returns the time of all recorded works by the reference's mean.
-func (k *kernelTimes) totalNs() float64 { return float64(k.works) * k.referenceMeanNs() }
+// totalNs returns the time of all recorded operations by the reference's mean.
+func (k *kernelTimes) totalNs() float64 { return float64(k.operations) * k.referenceMeanNs() }
 
 // compareDurations compares mean durations.
 func compareDurations(out io.Writer, result *activity.Result, r *reference) {
@@ -49,8 +49,8 @@ func compareDurations(out io.Writer, result *activity.Result, r *reference) {
 		}
 		return byKey[key]
 	}
-	for i := range r.works {
-		if w := &r.works[i]; w.what == 'k' || w.what == 's' || w.what == 'c' || w.what == 'g' {
+	for i := range r.operations {
+		if w := &r.operations[i]; w.what == 'k' || w.what == 's' || w.what == 'c' || w.what == 'g' {
 			k := timesOf(keyOfReference(w))
 			k.reference++
 			k.sumNs += float64(w.endNs - w.startNs)
@@ -65,7 +65,7 @@ func compareDurations(out io.Writer, result *activity.Result, r *reference) {
 	}
 	var list []*kernelTimes
 	for _, k := range byKey {
-		if k.works > 0 && k.reference > 0 {
+		if k.operations > 0 && k.reference > 0 {
 			list = append(list, k)
 		}
 	}
@@ -74,7 +74,7 @@ func compareDurations(out io.Writer, result *activity.Result, r *reference) {
 }
 
 // keyOfReference returns the key of a kernel, memset or copy. All graphs have one key.
-func keyOfReference(w *referenceWork) kernelKey {
+func keyOfReference(w *referenceOperation) kernelKey {
 	switch w.what {
 	case 'g':
 		return kernelKey{kernel: "graphs"}
@@ -116,14 +116,14 @@ func keyOfDuration(result *activity.Result, d *activity.Duration) kernelKey {
 // printDurations prints the costliest kernels, and how far all of them are off.
 func printDurations(out io.Writer, list []*kernelTimes) {
 	const shown = 20
-	fmt.Fprintf(out, "%10s %10s %8s %8s %8s  %s\n", "CUPTI us", "gpurec us", "± us", "ratio", "works", "kernel")
+	fmt.Fprintf(out, "%10s %10s %8s %8s %8s  %s\n", "CUPTI us", "gpurec us", "± us", "ratio", "operations", "kernel")
 	for _, k := range list[:min(shown, len(list))] {
 		mean, limited := k.referenceMeanNs(), ""
 		if k.isLimited {
 			limited = "bounds only: "
 		}
 		fmt.Fprintf(out, "%10.1f %10.1f %8.1f %8.3f %8d  %s%.70s %v\n", mean/1e3, k.estimatedNs/1e3, k.errorNs/1e3,
-			k.estimatedNs/mean, k.works, limited, k.key.kernel, k.key.grid)
+			k.estimatedNs/mean, k.operations, limited, k.key.kernel, k.key.grid)
 	}
 	for _, isLimited := range []bool{false, true} {
 		printSums(out, list, isLimited)
@@ -173,12 +173,12 @@ func printSums(out io.Writer, list []*kernelTimes, isLimited bool) {
 			continue
 		}
 		kernels++
-		mean, works := k.referenceMeanNs(), float64(k.works)
+		mean, operations := k.referenceMeanNs(), float64(k.operations)
 		totalNs += k.totalNs()
-		estimatedNs += works * k.estimatedNs
-		lowNs += works * (k.estimatedNs - 2*k.errorNs)
-		highNs += works * (k.estimatedNs + 2*k.errorNs)
-		offNs += works * math.Abs(k.estimatedNs-mean)
+		estimatedNs += operations * k.estimatedNs
+		lowNs += operations * (k.estimatedNs - 2*k.errorNs)
+		highNs += operations * (k.estimatedNs + 2*k.errorNs)
+		offNs += operations * math.Abs(k.estimatedNs-mean)
 		if k.isInside() {
 			covered++
 		}

@@ -27,7 +27,7 @@ type gapList struct {
 func compareIdle(out io.Writer, t *timeline.Timeline, r *reference) error {
 	const all = 1 << 20
 	result, err := idle.Compute(t, idle.Options{Filter: new(query.Filter), MaxGaps: all})
-	if err != nil || len(r.works) == 0 {
+	if err != nil || len(r.operations) == 0 {
 		return err
 	}
 	cupti := r.idleIntervals()
@@ -65,12 +65,12 @@ func compareAtOneTime(out io.Writer, cupti, gpurec []activity.Interval, r *refer
 		100*shared/max(1, sumNs(a)), 100*shared/max(1, sumNs(b)))
 }
 
-// idleIntervals returns the times in which no work of the reference ran.
+// idleIntervals returns the times in which no operation of the reference ran.
 func (r *reference) idleIntervals() gapList {
 	g := gapList{name: "CUPTI"}
-	doneNs, idleNs := r.works[0].endNs, int64(0)
-	for i := range r.works {
-		w := &r.works[i]
+	doneNs, idleNs := r.operations[0].endNs, int64(0)
+	for i := range r.operations {
+		w := &r.operations[i]
 		if between := w.startNs - doneNs; between > 0 {
 			idleNs += between
 			if between >= longGapNs {
@@ -79,7 +79,7 @@ func (r *reference) idleIntervals() gapList {
 		}
 		doneNs = max(doneNs, w.endNs)
 	}
-	g.spanNs = float64(doneNs - r.works[0].startNs)
+	g.spanNs = float64(doneNs - r.operations[0].startNs)
 	g.idlePc = 100 * float64(idleNs) / max(1, g.spanNs)
 	return g
 }

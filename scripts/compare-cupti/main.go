@@ -3,7 +3,7 @@
 //	go run ./scripts/compare-cupti RECORDING REFERENCE
 //
 // RECORDING was made with --gpu-time. REFERENCE is written by scripts/cupti_reference.cpp. If both have
-// works at the same time, the ends of these works are compared one by one. Durations of kernels are
+// operations at the same time, the ends of these operations are compared one by one. Durations of kernels are
 // compared by their means, so the two may also follow each other in a program with equal steps. Idle
 // intervals of 50 us or more are compared by their share, number and lengths, and one by one if both saw
 // the same time.
@@ -50,13 +50,13 @@ func compare(recordingPath, referencePath string) error {
 	if err != nil {
 		return err
 	}
-	var works []activity.Work
-	if err := result.EachWork(func(w *activity.Work) { works = append(works, *w) }); err != nil {
+	var operations []activity.Work
+	if err := result.EachWork(func(w *activity.Work) { operations = append(operations, *w) }); err != nil {
 		return err
 	}
 	out := bufio.NewWriter(os.Stdout)
 	compareDurations(out, result.Result, reference)
-	compareTimes(out, result.Result, works, reference)
+	compareTimes(out, result.Result, operations, reference)
 	if err := compareIdle(out, t, reference); err != nil {
 		return err
 	}

@@ -16,8 +16,8 @@ type kernelKey struct {
 	grid   [3]int32
 }
 
-// referenceWork is a work as CUPTI saw it, in Unix ns.
-type referenceWork struct {
+// referenceOperation is an operation as CUPTI saw it, in Unix ns.
+type referenceOperation struct {
 	startNs, endNs int64
 	stream         int  // 1,000 times the number of the context, and the number of the stream
 	what           byte // k: kernel, c: copy, s: memset, g: graph
@@ -25,10 +25,10 @@ type referenceWork struct {
 	key            kernelKey
 }
 
-// reference has the works of a CUPTI reference in the order of their start.
+// reference has the operations of a CUPTI reference in the order of their start.
 type reference struct {
-	works          []referenceWork
-	fromNs, toNs   int64 // time in which all works were recorded
+	operations     []referenceOperation
+	fromNs, toNs   int64 // time in which all operations were recorded
 	droppedRecords int64
 }
 
@@ -48,7 +48,7 @@ func readReference(path string) (*reference, error) {
 	}
 	defer file.Close()
 	p := referenceParser{
-		names: make(map[int]string), graphNodes: make(map[int][]referenceWork), graphs: make(map[int]int),
+		names: make(map[int]string), graphNodes: make(map[int][]referenceOperation), graphs: make(map[int]int),
 	}
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 1<<20)
@@ -62,23 +62,23 @@ func readReference(path string) (*reference, error) {
 	}
 	p.extendGraphs()
 	r := &p.reference
-	slices.SortFunc(r.works, func(a, b referenceWork) int { return int(a.startNs - b.startNs) })
+	slices.SortFunc(r.operations, func(a, b referenceOperation) int { return int(a.startNs - b.startNs) })
 	return r, nil
 }
 
 type referenceParser struct {
 	reference
 	names map[int]string
-	// graphNodes are the copies and memsets of graphs, and graphs the graph launches in works, both by
+	// graphNodes are the copies and memsets of graphs, and graphs the graph launches in operations, both by
 	// correlation.
-	graphNodes map[int][]referenceWork
+	graphNodes map[int][]referenceOperation
 	graphs     map[int]int
 }
 
 // extendGraphs extends graph launches by their copies and memsets.
 func (p *referenceParser) extendGraphs() {
 	for correlation, i := range p.graphs {
-		g := &p.works[i]
+		g := &p.operations[i]
 		for _, node := range p.graphNodes[correlation] {
 			g.startNs, g.endNs = min(g.startNs, node.startNs), max(g.endNs, node.endNs)
 		}
@@ -86,7 +86,7 @@ func (p *referenceParser) extendGraphs() {
 }
 
 func (p *referenceParser) addLine(line string) (err error) {
-	w := referenceWork{what: line[0]}
+	w := referenceOperation{what: line[0]}
 	var correlation, name, graph, count int
 	scan := func(values ...any) {
 		if _, scanErr := fmt.Sscan(line[2:], values...); scanErr != nil && err == nil {
@@ -125,14 +125,14 @@ func (p *referenceParser) addLine(line string) (err error) {
 	case 'g':
 		scan(&w.startNs, &w.endNs, &correlation, &w.stream, &count, &graph)
 		graph = 0
-		p.graphs[correlation] = len(p.works)
+		p.graphs[correlation] = len(p.operations)
 	default:
 		return nil
 	}
 	switch {
 	case err != nil:
 	case graph == 0:
-		p.works = append(p.works, w)
+		p.operations = append(p.operations, w)
 	case w.what != 'k':
 		p.graphNodes[correlation] = append(p.graphNodes[correlation], w)
 	}

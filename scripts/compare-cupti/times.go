@@ -10,22 +10,22 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/activity"
 )
 
-// compareTimes compares the ends of works that both have. Works of a stream come in one order in both.
-func compareTimes(out io.Writer, result *activity.Result, works []activity.Work, r *reference) {
+// compareTimes compares the ends of operations that both have. Operations of a stream come in one order in both.
+func compareTimes(out io.Writer, result *activity.Result, operations []activity.Work, r *reference) {
 	streams := make(map[int32][]*activity.Work)
-	for i := range works {
-		w := &works[i]
+	for i := range operations {
+		w := &operations[i]
 		if w.Call.StartNs >= r.fromNs && w.Call.StartNs < r.toNs && w.Call.Op != activity.OpRecordEvent {
 			streams[w.Stream] = append(streams[w.Stream], w)
 		}
 	}
-	cupti := make(map[int][]*referenceWork)
-	for i := range r.works {
-		w := &r.works[i]
+	cupti := make(map[int][]*referenceOperation)
+	for i := range r.operations {
+		w := &r.operations[i]
 		cupti[w.stream] = append(cupti[w.stream], w)
 	}
 	if len(streams) == 0 {
-		fmt.Fprintln(out, "no works at the same time: ends are not compared")
+		fmt.Fprintln(out, "no operations at the same time: ends are not compared")
 		return
 	}
 	for stream, list := range streams {
@@ -42,24 +42,24 @@ func compareTimes(out io.Writer, result *activity.Result, works []activity.Work,
 			}
 		}
 		s := &result.Streams[stream]
-		fmt.Fprintf(out, "stream %#x: %d works, %d of them matched with stream %d of CUPTI\n",
+		fmt.Fprintf(out, "stream %#x: %d operations, %d of them matched with stream %d of CUPTI\n",
 			s.Handle, len(list), best.matches, best.stream)
 		best.print(out)
 	}
 }
 
-// alignment is a pair of equal sequences of works.
+// alignment is a pair of equal sequences of operations.
 type alignment struct {
-	stream  int
-	matches int
-	works   []*activity.Work
-	others  []*referenceWork
+	stream     int
+	matches    int
+	operations []*activity.Work
+	others     []*referenceOperation
 }
 
-// medianOffNs returns the median difference of starts, ns. It tells streams with equal works apart.
+// medianOffNs returns the median difference of starts, ns. It tells streams with equal operations apart.
 func (a *alignment) medianOffNs() int64 {
 	var off []int64
-	for i, w := range a.works {
+	for i, w := range a.operations {
 		if w.StartQuality != activity.Unknown {
 			ns := w.StartNs() - a.others[i].startNs
 			off = append(off, max(ns, -ns))
@@ -72,20 +72,20 @@ func (a *alignment) medianOffNs() int64 {
 	return off[len(off)/2]
 }
 
-// align pairs the works of a stream with those of CUPTI. Where the two differ, it continues at the next
-// place with equal works.
-func align(result *activity.Result, works []*activity.Work, others []*referenceWork) (a alignment) {
+// align pairs the operations of a stream with those of CUPTI. Where the two differ, it continues at the next
+// place with equal operations.
+func align(result *activity.Result, operations []*activity.Work, others []*referenceOperation) (a alignment) {
 	const ahead, inRow = 2000, 12
 	i, k := 0, 0
-	for i < len(works) && k < len(others) {
-		if isSame(result, works[i], others[k]) {
-			a.works, a.others = append(a.works, works[i]), append(a.others, others[k])
+	for i < len(operations) && k < len(others) {
+		if isSame(result, operations[i], others[k]) {
+			a.operations, a.others = append(a.operations, operations[i]), append(a.others, others[k])
 			a.matches++
 			i, k = i+1, k+1
 			continue
 		}
 		di, dk, ok := nextEqual(ahead, inRow, func(di, dk int) bool {
-			return i+di < len(works) && k+dk < len(others) && isSame(result, works[i+di], others[k+dk])
+			return i+di < len(operations) && k+dk < len(others) && isSame(result, operations[i+di], others[k+dk])
 		})
 		if !ok {
 			return a
@@ -95,7 +95,7 @@ func align(result *activity.Result, works []*activity.Work, others []*referenceW
 	return a
 }
 
-// nextEqual returns the smallest steps after which inRow works are equal.
+// nextEqual returns the smallest steps after which inRow operations are equal.
 func nextEqual(ahead, inRow int, same func(di, dk int) bool) (di, dk int, ok bool) {
 	for sum := 1; sum < ahead; sum++ {
 		for di := range sum + 1 {
@@ -112,8 +112,8 @@ func nextEqual(ahead, inRow int, same func(di, dk int) bool) (di, dk int, ok boo
 	return 0, 0, false
 }
 
-// isSame reports whether a work and one of CUPTI have the same kind, kernel and grid.
-func isSame(result *activity.Result, w *activity.Work, o *referenceWork) bool {
+// isSame reports whether an operation and one of CUPTI have the same kind, kernel and grid.
+func isSame(result *activity.Result, w *activity.Work, o *referenceOperation) bool {
 	switch w.Call.Op {
 	case activity.OpKernel:
 		return o.what == 'k' && w.Call.Label >= 0 && result.Labels[w.Call.Label].Grid == o.key.grid &&
@@ -135,7 +135,7 @@ func (a *alignment) print(out io.Writer) {
 		var off []int64
 		ends, starts, durations := 0, 0, 0
 		const slackNs = 3000
-		for i, w := range a.works {
+		for i, w := range a.operations {
 			if w.EndQuality != q.quality {
 				continue
 			}

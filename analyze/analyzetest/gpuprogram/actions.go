@@ -83,7 +83,7 @@ func (g *Program) copyToDevice(t *simThread, s *simStream, place activity.Place)
 	return g.submit(t, s, g.enginesOf(s).toDevice, activity.OpCopyToDevice, -1, 9000)
 }
 
-// submit makes the call of one work, and runs it on a channel.
+// submit makes the call of one operation, and runs it on a channel.
 func (g *Program) submit(
 	t *simThread,
 	s *simStream,
@@ -97,7 +97,7 @@ func (g *Program) submit(
 		s.endNs += graphGapNs
 	}
 	fills := g.Fills && (op == activity.OpKernel || op == activity.OpGraph)
-	run := func() (from, to int64) { return g.runWork(s, on, t.submitNs, mean, fills) }
+	run := func() (from, to int64) { return g.runOperation(s, on, t.submitNs, mean, fills) }
 	if (op == activity.OpFill || op == activity.OpCopyOnDevice) && g.random.Float64() < g.Extra {
 		run()
 	}
@@ -108,7 +108,7 @@ func (g *Program) submit(
 	}
 	if op == activity.OpKernel && g.Hidden > 0 && g.random.Float64() < g.Hidden {
 		others := t.process.streams
-		g.runWork(s, others[g.random.IntN(len(others))].channel, t.submitNs, 1500, fills)
+		g.runOperation(s, others[g.random.IntN(len(others))].channel, t.submitNs, 1500, fills)
 	}
 	early := g.Early > 0 && op == activity.OpKernel && g.random.Float64() < g.Early
 	if early && on.lastKernelOf == s {
@@ -137,10 +137,10 @@ func (g *Program) blocks() int64 {
 	return 8
 }
 
-// runWork runs a work. It begins when the work before it on its stream has ended, and the works before
-// it on the channel have begun. A copy engine runs one work at a time. A kernel that needs the whole GPU begins to run
-// when most blocks of the one before have ended; until then, it waits outside of its queue.
-func (g *Program) runWork(
+// runOperation runs an operation. It begins when the operation before it on its stream has ended, and the operations
+// before it on the channel have begun. A copy engine runs one operation at a time. A kernel that needs the whole GPU
+// begins to run when most blocks of the one before have ended; until then, it waits outside of its queue.
+func (g *Program) runOperation(
 	s *simStream, on *gpuChannel, submitNs int64, mean float64, fills bool,
 ) (from, to int64) {
 	latency := 1400 + g.random.Int64N(1100)
@@ -166,21 +166,21 @@ func (g *Program) runWork(
 	}
 	s.doneNs = max(s.doneNs, shown, to)
 	on.shown, on.words = append(on.shown, shown), append(on.words, word)
-	on.works = append(on.works, [2]int64{from, to})
+	on.operations = append(on.operations, [2]int64{from, to})
 	if fills {
 		g.filledNs = max(g.filledNs, to)
 	}
 	return from, to
 }
 
-// showEarly moves the word of the last work to the start of the work before it, or to its own call.
+// showEarly moves the word of the last operation to the start of the operation before it, or to its own call.
 func (c *gpuChannel) showEarly(submitNs int64) {
 	last := len(c.words) - 1
 	c.words[last] = min(c.words[last], max(submitNs+1400, c.words[last-1]+300))
 	c.shown[last] = max(c.words[last]+200, c.shown[last-1])
 }
 
-// record records an event without timing, which is no work.
+// record records an event without timing, which is no operation.
 func (g *Program) record(t *simThread, s *simStream) *activity.Call {
 	end := t.submitNs + 200 + g.random.Int64N(1500)
 	g.Calls = append(g.Calls, activity.Call{

@@ -13,12 +13,12 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Job is a program that a test writes call by call. Its calls have Python stacks, and its GPU works
+// Job is a program that a test writes call by call. Its calls have Python stacks, and its GPU operations
 // have the times that the simulated GPU gives them. Threads must be advanced in about the order of
-// their time, because a call sees only the works of earlier calls.
+// their time, because a call sees only the operations of earlier calls.
 type Job struct {
 	*Program
-	Works []JobWork // in the order of their calls
+	Works []JobOperation // in the order of their calls
 
 	rows      []format.Row
 	stackRows []format.Row
@@ -29,12 +29,12 @@ type Job struct {
 	hostSpans    []HostSpan
 }
 
-// JobWork is the truth about one work.
-type JobWork struct {
+// JobOperation is the truth about one operation.
+type JobOperation struct {
 	Truth
 	CallNs int64 // start of the call, Unix ns
 	Pid    int32
-	Kernel string // name of the kernel; "" for other works
+	Kernel string // name of the kernel; "" for other operations
 	Site   string // innermost Python frame: "function (file.py:line)"
 	Stream int64  // handle
 	Step   int    // value of Job.Step at the call
@@ -61,7 +61,7 @@ type JobStream struct {
 // JobThread is a host thread. Its methods advance its clock.
 type JobThread struct {
 	NowNs  int64 // Unix ns
-	Step   int   // copied to the works of the thread
+	Step   int   // copied to the operations of the thread
 	job    *Job
 	on     *JobProcess
 	tid    int32
@@ -107,7 +107,7 @@ func (s *JobStream) Handle() int64 {
 	return s.sim.handle
 }
 
-// EndNs returns when the last work of the stream so far ends, Unix ns.
+// EndNs returns when the last operation of the stream so far ends, Unix ns.
 func (s *JobStream) EndNs() int64 { return s.sim.endNs }
 
 // Thread adds a thread that begins 1 ms after the start of the recording.
@@ -182,7 +182,7 @@ func (t *JobThread) Fill(s *JobStream, bytes, gpuNs int64) {
 	t.submit(s, s.sim.channel, activity.OpFill, gpuNs).Bytes = bytes
 }
 
-// submit makes the call of one work, and runs the work.
+// submit makes the call of one operation, and runs the operation.
 func (t *JobThread) submit(s *JobStream, on *gpuChannel, op activity.Op, gpuNs int64) *format.Row {
 	g := t.job
 	submitNs := t.NowNs + 300 + g.random.Int64N(1500)
@@ -190,11 +190,11 @@ func (t *JobThread) submit(s *JobStream, on *gpuChannel, op activity.Op, gpuNs i
 		s.sim.endNs = s.waitNs
 	}
 	s.waitNs = 0
-	from, to := g.runWork(s.sim, on, submitNs, float64(gpuNs), false)
+	from, to := g.runOperation(s.sim, on, submitNs, float64(gpuNs), false)
 	if op == activity.OpKernel {
 		on.launches = append(on.launches, t.NowNs)
 	}
-	g.Works = append(g.Works, JobWork{
+	g.Works = append(g.Works, JobOperation{
 		Truth:  Truth{from, to, on.number, on.base + int64(len(on.words))},
 		CallNs: t.NowNs, Pid: t.on.sim.pid, Site: t.site(), Stream: s.Handle(), Step: t.Step, Op: op,
 	})
@@ -241,7 +241,7 @@ func (t *JobThread) NewEvent() int64 {
 	return event
 }
 
-// RecordEvent records an event after the works of a stream so far.
+// RecordEvent records an event after the operations of a stream so far.
 func (t *JobThread) RecordEvent(s *JobStream, event int64) {
 	t.on.sim.events[event] = s.sim.endNs
 	row := t.call(format.KindAPI, "cuEventRecord", t.NowNs+900)
@@ -331,18 +331,18 @@ func (j *Job) Recording(t testing.TB, endNs int64) *analyzetest.TestRecording {
 	return tp
 }
 
-// IdleNs returns how long a device ran no work between the first start and the last end, ns.
+// IdleNs returns how long a device ran no operation between the first start and the last end, ns.
 func (j *Job) IdleNs(device int32) (ns int64) {
-	var works [][2]int64
+	var operations [][2]int64
 	for _, c := range j.gpus {
 		if c.device == device {
-			works = append(works, c.works...)
+			operations = append(operations, c.operations...)
 		}
 	}
-	slices.SortFunc(works, func(a, b [2]int64) int { return cmp.Compare(a[0], b[0]) })
-	for i, doneNs := 1, works[0][1]; i < len(works); i++ {
-		ns += max(0, works[i][0]-doneNs)
-		doneNs = max(doneNs, works[i][1])
+	slices.SortFunc(operations, func(a, b [2]int64) int { return cmp.Compare(a[0], b[0]) })
+	for i, doneNs := 1, operations[0][1]; i < len(operations); i++ {
+		ns += max(0, operations[i][0]-doneNs)
+		doneNs = max(doneNs, operations[i][1])
 	}
 	return ns
 }

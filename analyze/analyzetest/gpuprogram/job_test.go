@@ -9,7 +9,7 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// TestJobIsRecorded compares the works of a written job with its truth.
+// TestJobIsRecorded compares the operations of a written job with its truth.
 func TestJobIsRecorded(t *testing.T) {
 	testclass.Unit(t)
 	for _, full := range []bool{false, true} {
@@ -37,17 +37,17 @@ func TestJobIsRecorded(t *testing.T) {
 			th.Compute(100_000)
 		}
 		tl := j.Recording(t, 0).Timeline()
-		truth := make(map[[2]int64]gpuprogram.JobWork)
+		truth := make(map[[2]int64]gpuprogram.JobOperation)
 		for _, w := range j.Works {
 			truth[[2]int64{w.CallNs, int64(w.Pid)}] = w
 		}
-		works, wrong := 0, 0
+		operations, wrong := 0, 0
 		r, err := activity.Of(tl, query.Window{FromNs: 0, ToNs: activity.UnknownNs})
 		if err != nil {
 			t.Fatal(err)
 		}
 		err = r.EachWork(func(w *activity.Work) {
-			works++
+			operations++
 			want := truth[[2]int64{w.Call.StartNs, int64(w.Call.Pid)}]
 			if w.StartQuality >= activity.Bounded && (want.StartNs < w.Start.LoNs || want.StartNs > w.Start.HiNs) ||
 				w.EndQuality >= activity.Bounded && (want.EndNs < w.End.LoNs || want.EndNs > w.End.HiNs) {
@@ -60,16 +60,16 @@ func TestJobIsRecorded(t *testing.T) {
 		d := r.Devices[0]
 		idle := d.LastNs - d.FirstNs - j.IdleNs(0)
 		t.Logf(
-			"full %t: %d works, %d wrong, busy %d..%d, truth about %d",
+			"full %t: %d operations, %d wrong, busy %d..%d, truth about %d",
 			full,
-			works,
+			operations,
 			wrong,
 			d.Busy.LoNs,
 			d.Busy.HiNs,
 			idle,
 		)
-		if works != len(j.Works) || wrong > 0 || d.Busy.HiNs < idle*9/10 || d.Busy.LoNs > idle {
-			t.Errorf("%d works of %d, %d wrong", works, len(j.Works), wrong)
+		if operations != len(j.Works) || wrong > 0 || d.Busy.HiNs < idle*9/10 || d.Busy.LoNs > idle {
+			t.Errorf("%d operations of %d, %d wrong", operations, len(j.Works), wrong)
 		}
 		copies := r.MeanOf(100, activity.OpCopyToDevice, 0) // the first label
 		if copies == nil || full && (copies.IsLimited || copies.MeanNs < 35_000 || copies.MeanNs > 45_000) {

@@ -9,12 +9,12 @@ import (
 
 // Plan describes a random program and its recorder.
 type Plan struct {
-	Works     int // works of each process
+	Works     int // operations of each process
 	Processes int
 	Threads   int     // per process
 	Streams   int     // per process, besides the legacy default stream
 	Shared    bool    // every second stream shares the channel of the stream before it
-	Brief     bool    // streams with few works share the channels of others; only with one thread
+	Brief     bool    // streams with few operations share the channels of others; only with one thread
 	OneThread bool    // each stream belongs to one thread
 	Ordered   bool    // threads that share a stream call it one after the other
 	Kernels   int     // different kernels
@@ -23,18 +23,18 @@ type Plan struct {
 	Idle      float64 // share of actions before which the thread works on the CPU
 	Waits     float64 // share of actions that wait
 	Early     float64 // share of kernels that may begin before the one before them has ended
-	Parts     int     // works that a launch of a graph adds, if not one
-	Extra     float64 // share of fills and copies with one more work
+	Parts     int     // operations that a launch of a graph adds, if not one
+	Extra     float64 // share of fills and copies with one more operation
 	Short     float64 // share of copies to the device that run on the channel of their stream
 	AnyPlace  bool    // the calls of these copies do not say where they run
 	Fills     bool    // kernels and graphs fill the GPU: one of another stream is taken from its queue, and waits
-	EndWords  bool    // progress words belong to the ends of all works, as on no known GPU
+	EndWords  bool    // progress words belong to the ends of all operations, as on no known GPU
 
 	Untimed   bool    // events have no timing, and the recorder does not know that
 	Events    float64 // share of actions that record an event, in addition to 4 %
 	HalfTimed bool    // every second event has timing, and the recorder does not know which ones
 	Misled    bool    // the recorder believes that all events of unknown timing probably have timing
-	Hidden    float64 // share of kernels after which the stream runs a work without a call, on any channel
+	Hidden    float64 // share of kernels after which the stream runs an operation without a call, on any channel
 	NoWaits   bool    // waits are not recorded
 	Full      bool    // a poller with a core of its own; else 1 kHz, and reads at launches
 	Lost      bool    // windows in which calls are lost
@@ -43,11 +43,11 @@ type Plan struct {
 	TornShare float64 // share of samples that are torn
 }
 
-// Truth has the times of a work on the simulated GPU.
+// Truth has the times of an operation on the simulated GPU.
 type Truth struct {
 	StartNs, EndNs int64
 	Channel        int32
-	Number         int64 // counter of the channel when the work began
+	Number         int64 // counter of the channel when the operation began
 }
 
 // Program is a recording of a simulated program, with the truth.
@@ -73,19 +73,19 @@ type tornSample struct {
 	counter int64
 }
 
-// graphGapNs is how much longer the gap before the launch of a graph with several works is.
+// graphGapNs is how much longer the gap before the launch of a graph with several operations is.
 const graphGapNs = 4000
 
 // gpuChannel is a channel of the simulated GPU.
 type gpuChannel struct {
 	number       int32
 	pid, device  int32
-	base         int64      // counter before the first work
+	base         int64      // counter before the first operation
 	words        []int64    // times of the progress word: starts, or ends of copies
-	shown        []int64    // when each work became visible in the progress word
-	works        [][2]int64 // start and end of every work
+	shown        []int64    // when each operation became visible in the progress word
+	operations   [][2]int64 // start and end of every operation
 	freeNs       int64
-	lastKernelOf *simStream // stream of the last work, if that is a kernel
+	lastKernelOf *simStream // stream of the last operation, if that is a kernel
 	launches     []int64
 	fromNs, toNs int64
 }
@@ -94,7 +94,7 @@ type simStream struct {
 	handle   int64
 	process  *simProcess
 	channel  *gpuChannel
-	endNs    int64 // end of its last work
+	endNs    int64 // end of its last operation
 	doneNs   int64 // when waits see that end. The progress word is visible before.
 	returnNs int64 // return of its last call
 }
@@ -260,7 +260,7 @@ func (g *Program) prepare(t *simThread) {
 	}
 }
 
-// IsNearTorn reports whether a torn sample is near a work: one of the 50 samples before its end, or of
+// IsNearTorn reports whether a torn sample is near an operation: one of the 50 samples before its end, or of
 // the two after it. A torn sample can shift the numbers until a wait shows it. The recorder reads
 // twice, so torn samples are rare.
 func (g *Program) IsNearTorn(t Truth) bool {
@@ -283,12 +283,12 @@ func (g *Program) IsNearTorn(t Truth) bool {
 	return false
 }
 
-// BusyNs returns how long a channel ran works, ns.
+// BusyNs returns how long a channel ran operations, ns.
 func (g *Program) BusyNs(channel int32) (ns int64) {
-	works := slices.Clone(g.gpus[channel-1].works)
-	slices.SortFunc(works, func(a, b [2]int64) int { return int(a[0] - b[0]) })
+	operations := slices.Clone(g.gpus[channel-1].operations)
+	slices.SortFunc(operations, func(a, b [2]int64) int { return int(a[0] - b[0]) })
 	doneNs := int64(0)
-	for _, w := range works {
+	for _, w := range operations {
 		ns += max(0, w[1]-max(w[0], doneNs))
 		doneNs = max(doneNs, w[1])
 	}

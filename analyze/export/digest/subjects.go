@@ -211,7 +211,7 @@ var subjects = []subject{
 		},
 	},
 	{
-		report: "steps", facts: []string{"result"}, totals: []string{"steps", "outliers", "slow_works"},
+		report: "steps", facts: []string{"result"}, totals: []string{"steps", "outliers", "slow_operations"},
 		tables: []verdictTable{{
 			name: "outliers", verdicts: always(verdict{info, nil, "outliers"}),
 			values: []string{"duration_ns", "excess_ns", "cause", "at_ns", "step", "pid", "site", "detail"},

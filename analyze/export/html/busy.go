@@ -12,7 +12,7 @@ import (
 )
 
 // busyData is the busy time of a GPU by a process, in parts of equal length between its first and its
-// last work. Shares are percent of a part; unknown values are null.
+// last operation. Shares are percent of a part; unknown values are null.
 type busyData struct {
 	Title string        `json:"title"`
 	From  chartSeconds  `json:"from"`
@@ -20,8 +20,8 @@ type busyData struct {
 	Lo    []chartNumber `json:"lo"`   // lower bound of the busy share
 	Mid   []chartNumber `json:"mid"`  // probable busy share; empty if only bounds are known
 	Hi    []chartNumber `json:"hi"`   // upper bound of the busy share
-	Queue []chartNumber `json:"q"`    // median number of works in the queue
-	Most  []chartNumber `json:"qmax"` // largest number of works in the queue
+	Queue []chartNumber `json:"q"`    // median number of operations in the queue
+	Most  []chartNumber `json:"qmax"` // largest number of operations in the queue
 	// Until is the end of the part of the recording that was read; absent if all was read.
 	Until *chartSeconds `json:"until,omitempty"`
 }
@@ -81,7 +81,7 @@ func (b *pageBuilder) busyTitle(d *idle.Device) string {
 	return shortenText(title)
 }
 
-// busySentence describes the busy share of a GPU between its first and its last work.
+// busySentence describes the busy share of a GPU between its first and its last operation.
 func (b *pageBuilder) busySentence(d *idle.Device) string {
 	lo, mid, hi := d.Time.BusyPct()
 	text := fmt.Sprintf("busy for %.1f%% (%.1f%% to %.1f%%)", mid, lo, hi)
@@ -91,7 +91,7 @@ func (b *pageBuilder) busySentence(d *idle.Device) string {
 	case d.IsLimited():
 		text = fmt.Sprintf("busy for %.1f%% to %.1f%% (only these bounds are known)", lo, hi)
 	}
-	return fmt.Sprintf("%s was %s of the %s between its first and its last work.", b.busyTitle(d), text,
+	return fmt.Sprintf("%s was %s of the %s between its first and its last operation.", b.busyTitle(d), text,
 		units.FormatDuration(d.Window.DurNs()))
 }
 

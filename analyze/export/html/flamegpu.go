@@ -24,7 +24,7 @@ type gpuFlame struct {
 	ns       map[launchOrigin]float64
 }
 
-// readGPUFlame sums up the GPU times of the works that pass the filter.
+// readGPUFlame sums up the GPU times of the operations that pass the filter.
 func readGPUFlame(t *timeline.Timeline, f *query.Filter) (*gpuFlame, error) {
 	g := &gpuFlame{ns: make(map[launchOrigin]float64)}
 	if len(t.Facts.Channels) == 0 {

@@ -25,7 +25,7 @@ func TestFlameGraphOfGPUTime(t *testing.T) {
 		th.Launch(stream, "gemm", 64, 20_000)
 		th.Launch(stream, "norm", 8, 10_000)
 		th.Line(9)
-		th.Launch(stream, "tail", 8, 3_000) // no work waits for its end
+		th.Launch(stream, "tail", 8, 3_000) // no operation waits for its end
 		th.Synchronize(stream)
 	}
 	truth := make(map[string]float64)

@@ -95,9 +95,9 @@ var chartSections = map[string]sectionSpec{
 			ID:    "busy",
 			Title: "GPU busy over time",
 			Chart: "busy",
-			About: "Share of the time in which the GPU ran works of the process, in 200 equal parts of the time " +
-				"between its first and its last work. The line is the probable share, the area is between its " +
-				"bounds. The queue has the works that the host has launched and that have not begun.",
+			About: "Share of the time in which the GPU ran operations of the process, in 200 equal parts of the time " +
+				"between its first and its last operation. The line is the probable share, the area is between its " +
+				"bounds. The queue has the operations that the host has launched and that have not begun.",
 			Empty: "The window has no GPU times. gpurec record --gpu-time auto records them.",
 		},
 		needs:   gaps.NeededCallClasses,

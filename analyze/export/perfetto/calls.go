@@ -182,7 +182,7 @@ func (p *traceBuilder) writeCall(call *traceCall) error {
 	}
 	p.w.setEventNameID(c.nameIDs.stringID(p.w, &c.name, i))
 	p.w.addEventCategoryID(c.kindIDs.stringID(p.w, &c.kind, i))
-	onGPU := lane && flags&format.FlagCaptured == 0 && p.works.shows(laneOfCall(c, i), kind, c.copy.At(i))
+	onGPU := lane && flags&format.FlagCaptured == 0 && p.operations.shows(laneOfCall(c, i), kind, c.copy.At(i))
 	if onGPU {
 		p.w.event = appendFixed64Field(p.w.event, fieldFlowIDs, flowOfCall(c.pid[i], c.tid[i], call.startNs))
 	} else if lane {

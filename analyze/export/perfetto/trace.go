@@ -48,9 +48,10 @@ var traceTrackColumns = []report.Column{
 		Key:   "GPU n, stream s (GPU time)",
 		Title: "",
 		Unit:  report.UnitText,
-		About: "with GPU times: one slice for each kernel, copy, memset and graph launch. It lasts from the start to " +
-			"the end on the GPU. start_known and end_known say whether a time is measured, bounded or estimated. " +
-			"A work whose start is unknown is an instant at the time of the call. A flow connects a work to its call",
+		About: "with GPU times: one slice for each kernel, copy, memset and graph launch. It lasts from the start " +
+			"to the end on the GPU. start_known and end_known say whether a time is measured, bounded or estimated. " +
+			"An operation whose start is unknown is an instant at the time of the call. A flow connects an " +
+			"operation to its call",
 	},
 	{
 		Key:   "GPU n, stream s (order of calls, not GPU time)",
@@ -130,10 +131,10 @@ func WriteTrace(t *timeline.Timeline, out io.Writer, opt Options) (*TraceStats, 
 	if p.kernelArgs, err = kernelargs.Read(t, nil); err != nil {
 		return nil, err
 	}
-	if p.works, err = newGPUWorks(p); err != nil {
+	if p.operations, err = newGPUOperations(p); err != nil {
 		return nil, err
 	}
-	defer p.works.stop()
+	defer p.operations.stop()
 	if p.host, err = readHostSlices(p); err != nil {
 		return nil, err
 	}
@@ -150,12 +151,12 @@ func WriteTrace(t *timeline.Timeline, out io.Writer, opt Options) (*TraceStats, 
 	if p.hostErr != nil {
 		return nil, p.hostErr
 	}
-	p.writeLateWorks()
+	p.writeLateOperations()
 	p.endAllSlices()
 	for p.hasStep { // run the replay to its end, so that its counts are complete
 		p.step, p.hasStep = next()
 	}
-	if err := cmp.Or(counts.err, p.works.err); err != nil {
+	if err := cmp.Or(counts.err, p.operations.err); err != nil {
 		return nil, err
 	}
 	p.w.endSequence(p.window.ToNs)
@@ -180,7 +181,7 @@ type traceBuilder struct {
 	full       bool  // a call was left out, so all later calls are left out too
 	next       func() (io.Writer, error)
 	graphs     graph.GraphContents
-	works      *gpuWorks
+	operations *gpuOperations
 	host       []hostSlice // slices of class host that are not written yet
 	// hostErr is the error of beginning another part of the trace for a slice of class host.
 	hostErr error
@@ -213,7 +214,7 @@ type openSlice struct {
 	stack          int32
 	ownTrack       bool        // the slice is on a track of its own: see newOpenCallTrack
 	waits          bool        // the thread waits for the GPU
-	lane           *streamLane // lane of a work of the GPU; nil for calls
+	lane           *streamLane // lane of an operation of the GPU; nil for calls
 	hostKind       string      // kind of the lane of a row of class host; "" for other slices
 }
 
@@ -269,7 +270,7 @@ func newTraceBuilder(t *timeline.Timeline, out io.Writer, opt Options) *traceBui
 }
 
 // writeEventsUntil writes all events other than calls up to atNs, in order of time. Events at the
-// same time have this order: ends of slices, levels of memory, samples, works of the GPU, states of
+// same time have this order: ends of slices, levels of memory, samples, operations of the GPU, states of
 // threads, marks.
 func (p *traceBuilder) writeEventsUntil(atNs int64) {
 	for {
@@ -286,8 +287,8 @@ func (p *traceBuilder) writeEventsUntil(atNs int64) {
 		if len(p.marks) > 0 {
 			next = min(next, p.marks[0].atNs)
 		}
-		if p.works.has {
-			next = min(next, p.works.work.startNs)
+		if p.operations.has {
+			next = min(next, p.operations.operation.startNs)
 		}
 		if len(p.host) > 0 {
 			next = min(next, p.host[0].startNs)
@@ -301,7 +302,7 @@ func (p *traceBuilder) writeEventsUntil(atNs int64) {
 
 // hasPendingEvents reports whether events other than calls are left to write.
 func (p *traceBuilder) hasPendingEvents() bool {
-	return len(p.ends) > 0 || p.hasStep || len(p.samples) > 0 || len(p.marks) > 0 || p.works.has ||
+	return len(p.ends) > 0 || p.hasStep || len(p.samples) > 0 || len(p.marks) > 0 || p.operations.has ||
 		len(p.host) > 0
 }
 
@@ -316,8 +317,8 @@ func (p *traceBuilder) writeNextEvent(ns int64) {
 	case len(p.samples) > 0 && p.samples[0].AtNs == ns:
 		p.writeSample(&p.samples[0])
 		p.samples = p.samples[1:]
-	case p.works.has && p.works.work.startNs == ns:
-		p.writeWork()
+	case p.operations.has && p.operations.operation.startNs == ns:
+		p.writeOperation()
 	case len(p.host) > 0 && p.host[0].startNs == ns:
 		if err := p.writeHostSlice(); err != nil {
 			p.hostErr, p.host = err, nil

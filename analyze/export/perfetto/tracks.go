@@ -163,7 +163,7 @@ func (p *traceBuilder) findLaneTrack(l streamLane) uint64 {
 	return uuid
 }
 
-// findGPULane returns the track of the works of a stream at their times on the GPU.
+// findGPULane returns the track of the operations of a stream at their times on the GPU.
 func (p *traceBuilder) findGPULane(l streamLane) *threadTrack {
 	if tr, ok := p.gpuLanes[l]; ok {
 		return tr

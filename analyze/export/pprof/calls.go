@@ -113,7 +113,7 @@ type callSampleKey struct {
 	stack, pid, tid, device      int32
 	kind, name, kernel, copyKind int32
 	graph, open                  bool
-	work                         gpuWork // only in profiles of GPU time
+	operation                    gpuOperation // only in profiles of GPU time
 }
 
 // callLeafData has the data of a sample from which callProfileType.leaf makes a leaf frame.
@@ -240,7 +240,7 @@ func (p *callProfile) countRowGroup(g *format.Group) {
 			key.kernels = int64(p.Value[i])
 		}
 		if p.kind.gpu {
-			key.work = p.gpu.workOfRow(i, key.graph)
+			key.operation = p.gpu.operationOfRow(i, key.graph)
 		}
 		if value == nil || key != last {
 			last, value = key, p.findSample(key)
@@ -348,7 +348,7 @@ func (p *callProfile) addSamplesTo(b *profileBuilder) {
 			cmp.Compare(a.kernels, b.kernels),
 			cmp.Compare(a.bytes, b.bytes),
 			compareBool(a.open, b.open),
-			a.work.compare(&b.work),
+			a.operation.compare(&b.operation),
 		)
 	})
 	for _, k := range keys {

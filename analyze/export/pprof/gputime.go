@@ -34,14 +34,14 @@ func (NoGPUTimesError) Error() string {
 	return "the recording has no GPU times: record with --gpu-time"
 }
 
-// gpuWork identifies launches with one GPU time: a grid, or a graph.
-type gpuWork struct {
+// gpuOperation identifies launches with one GPU time: a grid, or a graph.
+type gpuOperation struct {
 	graph int64 // handle
 	grid  [3]int32
 }
 
-// compare orders works.
-func (w *gpuWork) compare(o *gpuWork) int {
+// compare orders operations.
+func (w *gpuOperation) compare(o *gpuOperation) int {
 	return cmp.Or(cmp.Compare(w.graph, o.graph), slices.Compare(w.grid[:], o.grid[:]))
 }
 
@@ -72,12 +72,12 @@ func (g *gpuTimes) readColumns(group *format.Group) {
 	}
 }
 
-// workOfRow returns the work of row i.
-func (g *gpuTimes) workOfRow(i int, isGraph bool) gpuWork {
+// operationOfRow returns the operation of row i.
+func (g *gpuTimes) operationOfRow(i int, isGraph bool) gpuOperation {
 	if isGraph {
-		return gpuWork{graph: g.ptr[i]}
+		return gpuOperation{graph: g.ptr[i]}
 	}
-	return gpuWork{grid: [3]int32{g.grid[0][i], g.grid[1][i], g.grid[2][i]}}
+	return gpuOperation{grid: [3]int32{g.grid[0][i], g.grid[1][i], g.grid[2][i]}}
 }
 
 // addTime returns the GPU time of a sample, ns, and adds it to the sum.
@@ -85,9 +85,9 @@ func (g *gpuTimes) addTime(k *callSampleKey, v *callSampleValue, kernel string) 
 	launches := float64(v.weight) / sampling.LaunchWeightUnit
 	var e activity.Estimate
 	if site := g.t.SiteOfStack(k.stack); k.graph {
-		e = g.times.OfGraph(k.pid, k.work.graph, site)
+		e = g.times.OfGraph(k.pid, k.operation.graph, site)
 	} else {
-		e = g.times.OfKernel(k.pid, kernel, k.work.grid, site)
+		e = g.times.OfKernel(k.pid, kernel, k.operation.grid, site)
 	}
 	g.sum.Add(e, launches)
 	return units.RoundInt(launches * e.MeanNs)

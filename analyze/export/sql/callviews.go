@@ -1,6 +1,11 @@
 package sql
 
-import "github.com/gpurec/gpurec/analyze/report"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/report"
+)
 
 var callColumns = []report.Column{
 	recordingColumn,
@@ -120,20 +125,26 @@ const collectiveQuery = `select recording, name, make_timestamp_ns(start_ns) as 
 	case when (flags & 35) = 0 then result end as result, $STACK
 from recording_rows r $ALIASES where class = 'collective' and kind = 'collective'`
 
-var workColumns = []report.Column{
-	recordingColumn, pidColumn,
+var operationColumns = []report.Column{
+	recordingColumn,
+	pidColumn,
 	column("channel", report.UnitID, "Channel of the GPU, from 1 on in each recording."),
-	gpuColumn, timeColumn,
+	gpuColumn,
+	timeColumn,
 	column("start_ns", report.UnitTime, "Time of the later sample, Unix ns on the clock of the file."),
-	column("last_work", report.UnitID, "Counter of the later sample: works of the channel that have begun."),
-	column("works", report.UnitCount, "Works that began between the two samples."),
-	column("gpu_start_ns", report.UnitTime, "Start of the last work of the earlier sample, ns on the GPU's clock."),
-	column("gpu_end_ns", report.UnitTime, "Start of the last work of the later sample, ns on the GPU's clock."),
-	column("mean_ns", report.UnitNs, "Mean time between two starts: gpu_end_ns - gpu_start_ns by works. "+
+	column("last_operation", report.UnitID, "Counter of the later sample: operations of the channel that have begun."),
+	column("operations", report.UnitCount, "Operations that began between the two samples."),
+	column(
+		"gpu_start_ns",
+		report.UnitTime,
+		"Start of the last operation of the earlier sample, ns on the GPU's clock.",
+	),
+	column("gpu_end_ns", report.UnitTime, "Start of the last operation of the later sample, ns on the GPU's clock."),
+	column("mean_ns", report.UnitNs, "Mean time between two starts: gpu_end_ns - gpu_start_ns by operations. "+
 		"It has idle times, too."),
 }
 
-const workQuery = `with samples as (
+const operationQuery = `with samples as (
 	select recording, pid, channel, start_ns, counter, gpu_time_ns, lag(counter) over w as counter_before,
 		lag(gpu_time_ns) over w as gpu_time_before
 	from recording_rows where class = 'progress'
@@ -143,11 +154,30 @@ const workQuery = `with samples as (
 	from recording_rows where class = 'fact' and kind = 'channel' group by all
 )
 select s.recording, s.pid, s.channel, nullif(c.gpu, -1) as gpu, make_timestamp_ns(s.start_ns) as "time", s.start_ns,
-	s.counter as last_work, s.counter - s.counter_before as works, s.gpu_time_before as gpu_start_ns,
+	s.counter as last_operation, s.counter - s.counter_before as operations, s.gpu_time_before as gpu_start_ns,
 	s.gpu_time_ns as gpu_end_ns,
 	(s.gpu_time_ns::hugeint - s.gpu_time_before)::double / (s.counter - s.counter_before) as mean_ns
 from samples s left join channels c on c.recording = s.recording and c.channel = s.channel
 where s.counter > s.counter_before`
+
+// workColumns are the columns of the view works: those of operations, two of them with their former names.
+var workColumns = renameColumns(
+	operationColumns,
+	map[string]string{"last_operation": "last_work", "operations": "works"},
+)
+
+const workQuery = `select recording, pid, channel, gpu, "time", start_ns, last_operation as last_work,
+	operations as works, gpu_start_ns, gpu_end_ns, mean_ns
+from operations`
+
+// renameColumns returns a copy of columns with new keys, by old key.
+func renameColumns(columns []report.Column, keys map[string]string) []report.Column {
+	renamed := slices.Clone(columns)
+	for i := range renamed {
+		renamed[i].Key = cmp.Or(keys[renamed[i].Key], renamed[i].Key)
+	}
+	return renamed
+}
 
 var stepColumns = []report.Column{
 	recordingColumn, pidColumn,
@@ -156,6 +186,7 @@ var stepColumns = []report.Column{
 	column("start_ns", report.UnitTime, "Return of the last call of the step before, Unix ns."),
 	column("end_ns", report.UnitTime, "Return of the last call of the step, Unix ns."),
 	column("dur_ns", report.UnitNs, "Duration of the step."),
-	column("works", report.UnitCount, "Recorded launches, copies and fills of the step."),
+	column("operations", report.UnitCount, "Recorded launches, copies and fills of the step."),
 	column("is_cut", report.UnitText, "A part of the step is missing, so its duration has no meaning."),
+	column("works", report.UnitCount, "Former name of operations."),
 }

@@ -52,7 +52,7 @@ select gpu, metric, max(value) as peak, max_by("time", value) as peak_time
 from samples where kind = 'nvml' and pid is null
 group by all order by gpu, metric;
 
--- Mean time of works by channel of the GPU
-select pid, gpu, channel, sum(works) as works,
-	sum(gpu_end_ns - gpu_start_ns) / sum(works) / 1e3 as mean_us
-from works group by all order by works desc, pid, channel;
+-- Mean time of operations by channel of the GPU
+select pid, gpu, channel, sum(operations) as operations,
+	sum(gpu_end_ns - gpu_start_ns) / sum(operations) / 1e3 as mean_us
+from operations group by all order by operations desc, pid, channel;

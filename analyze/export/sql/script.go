@@ -161,8 +161,8 @@ func selectSteps(sources []*Source) (string, error) {
 		}
 	}
 	return `select recording, pid, step, make_timestamp_ns(start_ns) as "time", start_ns, end_ns,
-	end_ns - start_ns as dur_ns, works, is_cut
+	end_ns - start_ns as dur_ns, operations, is_cut, operations as works
 from (values
 	` + strings.Join(rows, ",\n\t") + `
-) s (recording, pid, step, start_ns, end_ns, works, is_cut) where recording is not null`, nil
+) s (recording, pid, step, start_ns, end_ns, operations, is_cut) where recording is not null`, nil
 }

@@ -354,13 +354,15 @@ func TestSteps(t *testing.T) {
 	}
 	source := newSource(t, tp.Path)
 	source.Steps = steps
-	row := queryOne(t, []*Source{source}, `select count(*)::integer as n, sum(works)::integer as works,
+	row := queryOne(t, []*Source{source}, `select count(*)::integer as n, sum(operations)::integer as operations,
 		max(step)::integer as last, sum(dur_ns)::varchar as ns from steps`)
-	var works, ns int64
+	var operations, ns int64
 	for i := range steps {
-		works, ns = works+int64(steps[i].Works), ns+steps[i].EndNs-steps[i].StartNs
+		operations, ns = operations+int64(steps[i].Works), ns+steps[i].EndNs-steps[i].StartNs
 	}
-	want := fmt.Sprint(map[string]any{"n": len(steps), "works": works, "last": len(steps), "ns": fmt.Sprint(ns)})
+	want := fmt.Sprint(
+		map[string]any{"n": len(steps), "operations": operations, "last": len(steps), "ns": fmt.Sprint(ns)},
+	)
 	if fmt.Sprint(row) != want {
 		t.Errorf("%v, want %v", row, want)
 	}

@@ -9,6 +9,7 @@ type View struct {
 	// FORMAT.md instead.
 	Columns []report.Column
 	query   string // "" if it depends on the recordings
+	isOld   bool   // a former name of a view: --explain leaves it out
 }
 
 // Views lists all views. A view uses only views before it.
@@ -31,7 +32,8 @@ var callViews = []View{
 	{Name: "blocks", Columns: blockColumns, query: blockQuery},
 	{Name: "kernel_args", Columns: kernelArgColumns, query: kernelArgQuery},
 	{Name: "collectives", Columns: collectiveColumns, query: collectiveQuery},
-	{Name: "works", Columns: workColumns, query: workQuery},
+	{Name: "operations", Columns: operationColumns, query: operationQuery},
+	{Name: "works", Columns: workColumns, query: workQuery, isOld: true},
 	{Name: "steps", Columns: stepColumns},
 }
 
@@ -41,7 +43,7 @@ var Sections = listSections()
 func listSections() []report.Section {
 	var list []report.Section
 	for _, v := range Views {
-		if v.Columns != nil {
+		if v.Columns != nil && !v.isOld {
 			list = append(list, report.Section{Title: v.Name, Columns: v.Columns})
 		}
 	}

@@ -5,14 +5,14 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Channel is a channel of a GPU: a queue of works that the GPU completes in order. Times are Unix
+// Channel is a channel of a GPU: a queue of operations that the GPU completes in order. Times are Unix
 // ns on the clock of the recording.
 type Channel struct {
 	Number  int32 // number within the recording, from 1 on
 	Pid     int32
 	Device  int32 // NVML index of the GPU, -1 if it is unknown
 	Address int64 // address of the progress word in the process
-	// FirstCounter is the number of completed works at StartNs.
+	// FirstCounter is the number of completed operations at StartNs.
 	FirstCounter int64
 	// StartNs is when the recorder found the channel. EndNs is when the channel was gone, 0 if it
 	// existed until the end of the recording.

@@ -1,3 +1,3 @@
-// Package progress reads the progress of the channels of GPUs: how many works of a channel had begun
+// Package progress reads the progress of the channels of GPUs: how many operations of a channel had begun
 // at a time.
 package progress

@@ -8,7 +8,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Sample is the progress word of a channel as the recorder read it: Counter works had begun,
+// Sample is the progress word of a channel as the recorder read it: Counter operations had begun,
 // the last one at GPUTimeNs. The recorder writes a sample only if the counter has changed, and for
 // its last read of a channel.
 type Sample struct {
@@ -16,7 +16,7 @@ type Sample struct {
 	SeenNs int64
 	// GPUTimeNs is Unix ns on the clock of the GPU. This clock differs from the clock of the
 	// recording by up to a millisecond, and drifts. Counter and GPUTimeNs may belong to different
-	// works, because the GPU writes them one after the other.
+	// operations, because the GPU writes them one after the other.
 	GPUTimeNs int64
 	Counter   int64
 	Pid       int32

@@ -20,7 +20,7 @@ var kernelPrefixes = [...]string{"nccl", "rccl", "mscclKernel"}
 // times.
 const leastTimed = 48
 
-// maxIntervals bounds the works that are kept for a rank, while its recording is read.
+// maxIntervals bounds the operations that are kept for a rank, while its recording is read.
 const maxIntervals = 1 << 23
 
 // interval is a span of time in Unix ns.
@@ -33,22 +33,22 @@ type networkKernel struct {
 	operation int // index in rank.operations, -1 if it is not one operation
 }
 
-// gpuRank collects the works of a rank.
+// gpuRank collects the operations of a rank.
 type gpuRank struct {
 	*rank
 	kernels   []networkKernel
 	busy      []interval // other kernels and copies
 	unknown   int64      // kernels of collectives without a known start or end
-	isCut     bool       // there were more than maxIntervals works
+	isCut     bool       // there were more than maxIntervals operations
 	owner     []int32    // by operation: number of operations in its group
 	hasKernel []bool     // by step: it has a kernel of a collective
 	isMissing []bool     // by step: such a kernel has no time
-	pending   map[int32]pendingWork
-	means     map[workKey]workMean
+	pending   map[int32]pendingKernel
+	means     map[gpuKey]gpuMean
 }
 
-// pendingWork is the last kernel of a channel.
-type pendingWork struct {
+// pendingKernel is the last kernel of a channel.
+type pendingKernel struct {
 	interval // 0: unknown
 	op       activity.Op
 	label    int32
@@ -56,14 +56,14 @@ type pendingWork struct {
 	ns       int64 // estimate of its length; 0: unknown
 }
 
-// workKey identifies equal works of a rank.
-type workKey struct {
+// gpuKey identifies equal operations of a rank.
+type gpuKey struct {
 	op    activity.Op
 	label int32
 }
 
-// workMean is the mean length of equal works.
-type workMean struct{ sum, n float64 }
+// gpuMean is the mean length of equal operations.
+type gpuMean struct{ sum, n float64 }
 
 // addGPUTimes adds the times of the GPU to the steps of the processes.
 func addGPUTimes(t *timeline.Timeline, w query.Window, byPid map[int32]*rank) error {
@@ -75,8 +75,8 @@ func addGPUTimes(t *timeline.Timeline, w query.Window, byPid map[int32]*rank) er
 				rank:      k,
 				owner:     groupSizes(k),
 				hasKernel: make([]bool, len(k.steps)), isMissing: make([]bool, len(k.steps)),
-				pending: make(map[int32]pendingWork),
-				means:   make(map[workKey]workMean),
+				pending: make(map[int32]pendingKernel),
+				means:   make(map[gpuKey]gpuMean),
 			}
 		}
 	}
@@ -94,9 +94,9 @@ func addGPUTimes(t *timeline.Timeline, w query.Window, byPid map[int32]*rank) er
 			func(p string) bool { return strings.HasPrefix(a.Labels[i].Kernel, p) },
 		)
 	}
-	err = a.EachWork(func(work *activity.Work) {
-		if k := ranks[work.Call.Pid]; k != nil {
-			k.addWork(work, work.Call.Label >= 0 && isNetwork[work.Call.Label])
+	err = a.EachWork(func(operation *activity.Work) {
+		if k := ranks[operation.Call.Pid]; k != nil {
+			k.addGPUOperation(operation, operation.Call.Label >= 0 && isNetwork[operation.Call.Label])
 		}
 	})
 	for _, k := range ranks {
@@ -128,9 +128,9 @@ func groupSizes(k *rank) []int32 {
 	return list
 }
 
-// addWork adds a work of the GPU. Works of a channel come in order, so the start of the next one bounds the end. It is
-// the end if that work waited for nothing else.
-func (k *gpuRank) addWork(w *activity.Work, isNetwork bool) {
+// addGPUOperation adds an operation of the GPU. Operations of a channel come in order, so the start of the next one
+// bounds the end. It is the end if that operation waited for nothing else.
+func (k *gpuRank) addGPUOperation(w *activity.Work, isNetwork bool) {
 	if last, ok := k.pending[w.Channel]; ok {
 		if w.Hold == nil && w.Call.StartNs <= last.fromNs && w.StartQuality >= activity.Estimated &&
 			w.StartNs() > last.fromNs {
@@ -154,13 +154,13 @@ func (k *gpuRank) addWork(w *activity.Work, isNetwork bool) {
 			k.isMissing[step] = true
 			return
 		}
-		// Its length varies with the waits, so a mean says nothing. The next work or a wait bounds its end.
+		// Its length varies with the waits, so a mean says nothing. The next operation or a wait bounds its end.
 		span := interval{w.StartNs(), w.End.HiNs}
 		k.kernels = append(k.kernels, networkKernel{span, step, k.operationOf(w.Call.StartNs, w.Call.Tid)})
 		k.hasKernel[step] = true
 		return
 	}
-	p := pendingWork{op: w.Call.Op, label: w.Call.Label, step: step}
+	p := pendingKernel{op: w.Call.Op, label: w.Call.Label, step: step}
 	if w.StartQuality != activity.Unknown {
 		p.fromNs = w.StartNs()
 	}
@@ -179,9 +179,9 @@ func (k *gpuRank) addWork(w *activity.Work, isNetwork bool) {
 	k.addKernel(&p)
 }
 
-// addKernel adds a kernel or a copy to its step. If its length is unknown, it is the mean of equal works before.
-func (k *gpuRank) addKernel(p *pendingWork) {
-	key := workKey{p.op, p.label}
+// addKernel adds a kernel or a copy to its step. If its length is unknown, it is the mean of equal operations before.
+func (k *gpuRank) addKernel(p *pendingKernel) {
+	key := gpuKey{p.op, p.label}
 	if p.toNs > 0 {
 		p.ns = p.toNs - p.fromNs
 	}
@@ -237,7 +237,7 @@ func (k *gpuRank) finish() {
 	k.out.Timed = int64(len(k.kernels))
 	switch {
 	case k.isCut:
-		k.out.GPUMissing = "the recording has too many works of the GPU"
+		k.out.GPUMissing = "the recording has too many operations of the GPU"
 		return
 	case timed < leastTimed:
 		k.out.GPUMissing = fmt.Sprintf("only %d of %d steps have the GPU times of all collectives", timed, len(k.steps))

@@ -52,7 +52,7 @@ func (s *Survey) FindSlowNetwork(stepNs float64, steps int) (list []SlowNetwork)
 }
 
 // findRise returns the rise of the transfer of an operation over its own past. Equal operations of a step are compared
-// apart: the next work bounds their ends in different ways. The place with the largest rise is named.
+// apart: the next operation bounds their ends in different ways. The place with the largest rise is named.
 func (s *Survey) findRise(i int) (n SlowNetwork, ok bool) {
 	cost := 0.0
 	for _, place := range s.Operations[i].places() {

@@ -48,7 +48,7 @@ type Operation struct {
 	Count        int64 // of the member with the most
 	// TransferNs is the median over operations of the shortest time of its kernel on any rank, ns. It is the time
 	// from the last arrival to the end. If a step has several such operations, it is that of the shortest of them,
-	// because the next work bounds the end of others late. 0: unknown.
+	// because the next operation bounds the end of others late. 0: unknown.
 	TransferNs float64
 	// WaitNs is the mean time of its kernels a step and member beyond TransferNs, and ExposedNs the mean time in
 	// which nothing else ran on the GPU, ns. Both are valid if TransferNs is.

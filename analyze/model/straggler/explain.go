@@ -150,7 +150,7 @@ func (g *group) reasons(r, from, to int, late float64) []Reason {
 	if g.hasGPU {
 		ns, factor := excess(MeasureKernelNs)
 		cause := CauseGPU
-		if _, works := excess(MeasureKernels); works-1 > (factor-1)/2 {
+		if _, operations := excess(MeasureKernels); operations-1 > (factor-1)/2 {
 			cause = CauseWork
 		}
 		add(cause, ns, factor)

@@ -13,12 +13,12 @@ import (
 
 // gpuCopies counts copies by process, channel and size. There are few sizes, because they are rounded.
 type gpuCopies struct {
-	bySize  map[copyWork]*copyAmount
-	unknown int64 // copies whose work is unknown
+	bySize  map[copyOperation]*copyAmount
+	unknown int64 // copies whose operation is unknown
 }
 
-// copyWork identifies copies with one GPU time.
-type copyWork struct {
+// copyOperation identifies copies with one GPU time.
+type copyOperation struct {
 	bytes int64 // rounded
 	pid   int32
 	op    activity.Op
@@ -34,9 +34,9 @@ func (g *gpuCopies) add(c *calls.Call, function, direction string) {
 		return
 	}
 	if g.bySize == nil {
-		g.bySize = make(map[copyWork]*copyAmount)
+		g.bySize = make(map[copyOperation]*copyAmount)
 	}
-	key := copyWork{activity.RoundSize(c.Bytes), c.Pid, op}
+	key := copyOperation{activity.RoundSize(c.Bytes), c.Pid, op}
 	if g.bySize[key] == nil {
 		g.bySize[key] = new(copyAmount)
 	}

@@ -83,9 +83,9 @@ func (s *deviceGaps) sum() (sum idle.Time, isLimited bool) {
 // resultSentence tells how long the GPUs were idle, and how certain that is.
 func (s *deviceGaps) resultSentence() string {
 	sum, isLimited := s.sum()
-	text := "the GPU ran nothing for %s of the time between its first and its last work"
+	text := "the GPU ran nothing for %s of the time between its first and its last operation"
 	if len(s.idle.Devices) > 1 {
-		text = "the GPUs ran nothing for %s of the time between their first and last works"
+		text = "the GPUs ran nothing for %s of the time between their first and last operations"
 	}
 	text = fmt.Sprintf(text, shareText(&sum, sum.Idle, isLimited))
 	if s.idle.Activity.UntilNs != 0 {
@@ -144,7 +144,7 @@ func CauseText(r *idle.Result, c *idle.Cause) string {
 	case idle.ReasonHostFunc:
 		return "stream waited for a host function"
 	case idle.ReasonBetween:
-		return "between works in the queue"
+		return "between operations in the queue"
 	case idle.ReasonCopy:
 		return "only copies ran"
 	case idle.ReasonCollective:
@@ -183,8 +183,8 @@ func kernelOf(r *idle.Result, label int32) string {
 	return symbolize.ShortKernel(r.Activity.Labels[label].Kernel)
 }
 
-// workText names a work.
-func (s *deviceGaps) workText(op activity.Op, label int32) string {
+// operationText names an operation.
+func (s *deviceGaps) operationText(op activity.Op, label int32) string {
 	if op != activity.OpKernel {
 		return op.String()
 	}

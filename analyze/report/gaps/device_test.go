@@ -30,7 +30,7 @@ func record(t testing.TB) *analyzetest.TestRecording {
 	}
 	for step := range 100 {
 		th.Line(10)
-		if step%3 == 0 { // else the streams have equal numbers of works
+		if step%3 == 0 { // else the streams have equal numbers of operations
 			th.Copy(main, activity.OpCopyToDevice, 128<<10, 5_000)
 		}
 		th.Copy(main, activity.OpCopyToDevice, 8<<20, 400_000)
@@ -87,7 +87,7 @@ func TestCausesOfDeviceGaps(t *testing.T) {
 	}
 }
 
-// TestDeviceGapsPassFilters checks that filters select works.
+// TestDeviceGapsPassFilters checks that filters select operations.
 func TestDeviceGapsPassFilters(t *testing.T) {
 	testclass.Unit(t)
 	all, ok, _ := run(t, gaps.Options{}).FindNumber("gpu_idle_pct")

@@ -53,9 +53,8 @@ var gpuTotalColumns = slices.Concat(
 			Key:   "gpu_idle_pct",
 			Title: "% idle GPU",
 			Unit:  report.UnitPercent,
-			About: "share of the time between first and last work in which the GPU probably ran nothing; absent if " +
-				"only " +
-				"bounds are known",
+			About: "share of the time between first and last operation in which the GPU probably ran nothing; " +
+				"absent if only bounds are known",
 		},
 		{Key: "gpu_idle_min_pct", Title: "% at least", Unit: report.UnitPercent, About: "lower bound of that share"},
 		{Key: "gpu_idle_max_pct", Title: "% at most", Unit: report.UnitPercent, About: "upper bound of that share"},
@@ -63,33 +62,40 @@ var gpuTotalColumns = slices.Concat(
 			Key: "explained_pct", Title: "% explained", Unit: report.UnitPercent,
 			About: "share of the probable idle time whose cause is known",
 		},
-		{Key: "works", Title: "works", Unit: report.UnitCount, About: "works with known times, without event records"},
 		{
-			Key:   "untimed_works",
-			Title: "works without times",
-			Unit:  report.UnitCount,
-			About: "works without a known start, and works of streams without a channel; they count as possibly " +
-				"running",
+			Key:    "operations",
+			OldKey: "works",
+			Title:  "operations",
+			Unit:   report.UnitCount,
+			About:  "operations with known times, without event records",
+		},
+		{
+			Key:    "untimed_operations",
+			OldKey: "untimed_works",
+			Title:  "operations without times",
+			Unit:   report.UnitCount,
+			About: "operations without a known start, and operations of streams without a channel; they count as " +
+				"possibly running",
 		},
 	},
 )
 
 func (s *deviceGaps) totals() []report.Fact {
 	sum, isLimited := s.sum()
-	works, untimed, known, all := int64(0), s.idle.UntimedWorks, 0.0, 0.0
+	operations, untimed, known, all := int64(0), s.idle.UntimedWorks, 0.0, 0.0
 	for _, d := range s.idle.Devices {
-		works, untimed = works+d.Works, untimed+d.UnknownWorks
+		operations, untimed = operations+d.Works, untimed+d.UnknownWorks
 		known, all = known+d.ExplainedPct()*d.Time.Idle.ProbableNs, all+d.Time.Idle.ProbableNs
 	}
 	return report.NewFacts(gpuTotalColumns, report.JoinValues(
 		estimateValues("gpu_idle", &sum, sum.Idle, isLimited),
-		report.Values{"explained_pct": known / max(1, all), "works": works, "untimed_works": untimed},
+		report.Values{"explained_pct": known / max(1, all), "operations": operations, "untimed_operations": untimed},
 	))
 }
 
 // deviceColumns are the columns of the table devices.
 var deviceColumns = slices.Concat(
-	estimateColumns("idle", "IDLE", "share of SPAN in which the GPU probably ran no work of the process"),
+	estimateColumns("idle", "IDLE", "share of SPAN in which the GPU probably ran no operation of the process"),
 	estimateColumns(
 		"copies",
 		"COPIES",
@@ -107,9 +113,8 @@ var deviceColumns = slices.Concat(
 			Title: "QUALITY",
 			Unit:  report.UnitText,
 			About: "measured: the bounds differ by less than 1%. estimated: most durations are estimated. bounded: " +
-				"most " +
-				"durations have only bounds, because few works waited in the queue. Or no wait or pause confirms " +
-				"most starts",
+				"most durations have only bounds, because few operations waited in the queue. Or no wait or pause " +
+				"confirms most starts",
 		},
 		{
 			Key: "explained_pct", Title: "EXPLAINED%", Unit: report.UnitPercent,
@@ -117,23 +122,24 @@ var deviceColumns = slices.Concat(
 		},
 		{
 			Key: "timed_pct", Title: "TIMED%", Unit: report.UnitPercent,
-			About: "share of the works whose start is known; the others count as possibly running",
+			About: "share of the operations whose start is known; the others count as possibly running",
 		},
 		{
-			Key:   "works",
-			Title: "WORKS",
-			Unit:  report.UnitCount,
-			About: "works with a known start, without event records",
+			Key:    "operations",
+			OldKey: "works",
+			Title:  "OPERATIONS",
+			Unit:   report.UnitCount,
+			About:  "operations with a known start, without event records",
 		},
 		{
-			Key: "late_works", Title: "", Unit: report.UnitCount,
-			About: "works whose time was known too late for the sweep in order of time",
+			Key: "late_operations", OldKey: "late_works", Title: "", Unit: report.UnitCount,
+			About: "operations whose time was known too late for the sweep in order of time",
 		},
 		{
 			Key:   "span_ns",
 			Title: "SPAN",
 			Unit:  report.UnitNs,
-			About: "time between the first and the last work, without UNRECORDED",
+			About: "time between the first and the last operation, without UNRECORDED",
 		},
 		{
 			Key: "unrecorded_ns", Title: "UNRECORDED", Unit: report.UnitNs,
@@ -155,9 +161,13 @@ func (s *deviceGaps) deviceTable() report.Table {
 			estimateValues("copies", &d.Time, d.Time.Copies, isLimited),
 			estimateValues("collectives", &d.Time, d.Time.Collectives, isLimited),
 			report.Values{
-				"quality": qualityOf(d), "explained_pct": d.ExplainedPct(),
-				"timed_pct": units.Percent(d.Works, d.Works+d.UnknownWorks+s.idle.UntimedWorks), "works": d.Works,
-				"late_works": d.LateWorks, "span_ns": int64(d.Time.SpanNs), "unrecorded_ns": int64(d.Time.UnrecordedNs),
+				"quality":         qualityOf(d),
+				"explained_pct":   d.ExplainedPct(),
+				"timed_pct":       units.Percent(d.Works, d.Works+d.UnknownWorks+s.idle.UntimedWorks),
+				"operations":      d.Works,
+				"late_operations": d.LateWorks,
+				"span_ns":         int64(d.Time.SpanNs),
+				"unrecorded_ns":   int64(d.Time.UnrecordedNs),
 			},
 			s.ownerValues(d),
 		))
@@ -191,9 +201,8 @@ var causeColumns = slices.Concat(
 			Key:   "cause",
 			Title: "CAUSE",
 			Unit:  report.UnitText,
-			About: "main activity of the host from the start of the gap until the launch of the next work. If the " +
-				"work was " +
-				"launched in time, the thing that its stream waited for",
+			About: "main activity of the host from the start of the gap until the launch of the next operation. If " +
+				"the operation was launched in time, the thing that its stream waited for",
 		},
 		{
 			Key:   "after",
@@ -248,7 +257,7 @@ var idleColumns = slices.Concat(
 	[]report.Column{
 		{
 			Key: "next", Title: "NEXT", Unit: report.UnitText,
-			About: "the work that ended the gap, or the copy or collective that ran in it",
+			About: "the operation that ended the gap, or the copy or collective that ran in it",
 		},
 		{Key: "line", Title: "LINE", Unit: report.UnitText, About: "call site of the cause, as in causes"},
 		{Key: "cause", Title: "CAUSE", Unit: report.UnitText, About: "cause, as in causes"},
@@ -277,7 +286,7 @@ func (s *deviceGaps) idleTable() report.Table {
 				"max_ns": g.MaxNs,
 				"at_ns":  g.FromNs - s.t.RecordingWindow().FromNs,
 				"tid":    int64(g.Tid),
-				"next":   units.TextOrNil(s.workText(g.NextOp, g.NextLabel)),
+				"next":   units.TextOrNil(s.operationText(g.NextOp, g.NextLabel)),
 				"line":   s.siteOf(g.Cause.Stack),
 				"cause":  CauseText(s.idle, &g.Cause),
 			}, s.ownerValues(d)))
@@ -309,7 +318,7 @@ var spanColumns = slices.Concat(
 		{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "start, from the start of the recording"},
 		{Key: "dur_ns", Title: "LENGTH", Unit: report.UnitNs, About: "length"},
 	},
-	estimateColumns("busy", "BUSY", "share of the time in which the GPU probably ran works of the process"),
+	estimateColumns("busy", "BUSY", "share of the time in which the GPU probably ran operations of the process"),
 	[]report.Column{
 		{
 			Key:   "bound",
@@ -325,7 +334,7 @@ var spanColumns = slices.Concat(
 			Key:   "queue_p50",
 			Title: "QUEUE",
 			Unit:  report.UnitCount,
-			About: "median number of works that were launched and had not begun",
+			About: "median number of operations that were launched and had not begun",
 		},
 		{
 			Key:   "queue_max",
@@ -342,7 +351,7 @@ var sliceColumns = slices.Concat(spanColumns, []report.Column{
 		Key:   "delay_p50_ns",
 		Title: "DELAY",
 		Unit:  report.UnitNs,
-		About: "median time from the call of a work to its start",
+		About: "median time from the call of an operation to its start",
 	},
 	{Key: "delay_p95_ns", Title: "P95", Unit: report.UnitNs, About: "95th percentile of that time"},
 }, ownerColumns)

@@ -42,9 +42,11 @@ var Columns = []report.Column{
 		About: "two standard errors of GPU MEAN, or half the distance of its bounds",
 	},
 	{
-		Key: "gpu_times", Title: "TIMES", Unit: report.UnitText,
-		About: "estimated; or bounded, if only bounds of most of GPU TIME are known, because no work waits for the " +
-			"ends. GPU TIME is the middle of the bounds then",
+		Key:   "gpu_times",
+		Title: "TIMES",
+		Unit:  report.UnitText,
+		About: "estimated; or bounded, if only bounds of most of GPU TIME are known, because no operation waits for " +
+			"the ends. GPU TIME is the middle of the bounds then",
 	},
 	{
 		Key: "gpu_unknown", Title: "", Unit: report.UnitCount,
@@ -122,7 +124,7 @@ func Totals(sum *activity.TimeSum) report.Values {
 	}
 }
 
-// knownPct returns the share of works with a known GPU time, or nil without works.
+// knownPct returns the share of operations with a known GPU time, or nil without operations.
 func knownPct(sum *activity.TimeSum) any {
 	if sum.Works()+sum.Unknown() == 0 {
 		return nil

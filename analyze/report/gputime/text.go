@@ -11,10 +11,10 @@ import (
 // sharedReason is why the durations of kernels are unknown although their numbers are known.
 const sharedReason = "kernels of several streams shared the GPU"
 
-// Sentence describes the GPU time of works in a window: "41.20s ± 400.0ms of kernels and graphs in 60.00s,
-// estimated; the GPU time of 2.0% of the launches is unknown". works and calls are plural nouns. It names
+// Sentence describes the GPU time of operations in a window: "41.20s ± 400.0ms of kernels and graphs in 60.00s,
+// estimated; the GPU time of 2.0% of the launches is unknown". operations and calls are plural nouns. It names
 // Estimate.IsShared as a reason.
-func Sentence(sum *activity.TimeSum, w query.Window, works, calls string) string {
+func Sentence(sum *activity.TimeSum, w query.Window, operations, calls string) string {
 	if sum.Works() == 0 {
 		text := fmt.Sprintf("unknown for all %s", calls)
 		switch shared := sum.Shared(); {
@@ -27,7 +27,7 @@ func Sentence(sum *activity.TimeSum, w query.Window, works, calls string) string
 		return text
 	}
 	text := fmt.Sprintf("%s ± %s of %s in %s, %s", units.FormatDuration(units.RoundInt(sum.TotalNs())),
-		units.FormatDuration(units.RoundInt(sum.ErrorNs())), works, units.FormatDuration(w.DurNs()),
+		units.FormatDuration(units.RoundInt(sum.ErrorNs())), operations, units.FormatDuration(w.DurNs()),
 		QualityText(sum.Quality()))
 	all := sum.Works() + sum.Unknown()
 	if sum.Unknown() > 0 {
@@ -43,7 +43,7 @@ func Sentence(sum *activity.TimeSum, w query.Window, works, calls string) string
 	return text
 }
 
-// percentText formats a share of works. A share above 0 is never printed as 0.
+// percentText formats a share of operations. A share above 0 is never printed as 0.
 func percentText(part, all float64) string {
 	percent := 100 * part / all
 	if percent < 0.1 {

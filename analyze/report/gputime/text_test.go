@@ -9,7 +9,7 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// TestSentenceNamesReasons has works with a mean, without one, and without one because streams shared the GPU.
+// TestSentenceNamesReasons has operations with a mean, without one, and without one because streams shared the GPU.
 func TestSentenceNamesReasons(t *testing.T) {
 	testclass.Unit(t)
 	for _, c := range []struct {

@@ -16,9 +16,9 @@ type silentGPUActivity struct {
 	busyPct any    // share of the time in which a kernel was running, a float64; nil: unknown
 	smPct   any    // share of active SMs, a float64; nil: unknown
 	meaning string // sentence for the evidence; "": no data
-	// explanation says what meaning implies for the process. It is not needed if works is known.
+	// explanation says what meaning implies for the process. It is not needed if operations is known.
 	explanation string
-	works       string // sentence about the works that the GPU has not finished; "": unknown
+	operations  string // sentence about the operations that the GPU has not finished; "": unknown
 }
 
 // utilizationLagNs is the time for which NVML may report a GPU as busy after its work, ns. It is

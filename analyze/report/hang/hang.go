@@ -49,7 +49,7 @@ func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 		return nil, err
 	}
 	verdicts, silent := s.Classify(polls), s.processesWithoutCalls()
-	if err := s.addGPUWorks(verdicts); err != nil {
+	if err := s.addGPUOperations(verdicts); err != nil {
 		return nil, err
 	}
 	withoutCalls, err := s.ClassifySilent(verdicts)
@@ -60,7 +60,7 @@ func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	groups := s.groupProcesses(verdicts, silent)
 	r := &report.Report{
 		Command: "hang", Window: s.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes,
-		Sentences: []string{"result", "gpu_work", "advice", "look_at"},
+		Sentences: []string{"result", "gpu_operation", "advice", "look_at"},
 	}
 	if len(s.Processes)+len(silent) == 0 && t.Scan.Events > 0 {
 		r.NoMatch = s.Seen.ExplainNoMatch(&opt.Filter)
@@ -72,7 +72,7 @@ func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 		s.processTable(verdicts), s.threadTable(verdicts), s.launchTable(verdicts), long, polls.pollTable(),
 	}
 	if len(s.T.Facts.Channels) > 0 {
-		r.Tables = slices.Insert(r.Tables, 1, s.workTable(verdicts))
+		r.Tables = slices.Insert(r.Tables, 1, s.operationTable(verdicts))
 	}
 	if len(groups) > 0 {
 		r.Tables = slices.Insert(r.Tables, 1, s.stackTable(groups))

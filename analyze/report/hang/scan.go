@@ -22,16 +22,16 @@ import (
 // the few calls that a report shows. A Scan is not safe for concurrent use.
 type Scan struct {
 	*calls.CallCounter
-	Spans     []timeline.Span
-	longNs    int64
-	EndNs     int64 // the reported point in time, Unix ns
-	parts     *windowParts
-	Threads   map[origin.Thread]*threadHistory
-	Processes map[int32]*processHistory
-	Long      []callRef // heap of the longest calls that returned, shortest first
-	details   map[rowRef]*callDetails
-	works     gpuWorks
-	looks     map[int32][]threadstate.Look // by pid
+	Spans      []timeline.Span
+	longNs     int64
+	EndNs      int64 // the reported point in time, Unix ns
+	parts      *windowParts
+	Threads    map[origin.Thread]*threadHistory
+	Processes  map[int32]*processHistory
+	Long       []callRef // heap of the longest calls that returned, shortest first
+	details    map[rowRef]*callDetails
+	operations gpuOperations
+	looks      map[int32][]threadstate.Look // by pid
 
 	// thread and history are those of the last row, because most rows have the same thread as the
 	// row before.

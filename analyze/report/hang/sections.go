@@ -15,7 +15,7 @@ var Sections = []report.Section{
 	{Title: "calls", Columns: sideColumns},
 	{Title: "processes", Columns: processColumns},
 	{Title: "stacks", Columns: stackColumns},
-	{Title: "gpu_works", Columns: workColumns},
+	{Title: "gpu_operations", Columns: operationColumns},
 	{Title: "threads", Columns: threadColumns},
 	{Title: "launches", Columns: launchColumns},
 	{Title: "long_calls", Columns: longCallColumns},

@@ -24,8 +24,8 @@ var factColumns = []report.Column{
 			"threads",
 	},
 	{
-		Key: "gpu_work", Title: "GPU", Unit: report.UnitText,
-		About: "work that the GPU began and is not known to have finished, in the process with the worst state; " +
+		Key: "gpu_operation", OldKey: "gpu_work", Title: "GPU", Unit: report.UnitText,
+		About: "operation that the GPU began and is not known to have finished, in the process with the worst state; " +
 			"absent without GPU times",
 	},
 	{
@@ -96,12 +96,12 @@ func (s *Scan) computeFacts(
 		if verdicts[0].State == StateHanging || len(OfState(withoutCalls, StateHanging)) == 0 {
 			result, advice = s.resultText(verdicts), ""
 		}
-		stuck = units.TextOrNil(verdicts[0].gpu.works)
+		stuck = units.TextOrNil(verdicts[0].gpu.operations)
 	}
 	return report.NewFacts(factColumns, report.Values{
 		"result":        result,
 		"advice":        advice,
-		"gpu_work":      stuck,
+		"gpu_operation": stuck,
 		"look_at":       cmp.Or(firstOutlierText(s.T, verdicts), s.outlierText(groups)),
 		"moment_ns":     s.EndNs - s.T.RecordingWindow().FromNs,
 		"without_calls": s.pidLabels(silent),
@@ -270,10 +270,10 @@ func (s *Scan) addProcessRow(table *report.Table, p *ProcessVerdict) {
 func processEvidence(p *ProcessVerdict, trouble []string) string {
 	parts := slices.Clone(p.Evidence)
 	switch {
-	case p.gpu.works != "" && p.gpu.meaning != "":
-		parts = append(parts, p.gpu.works, p.gpu.meaning)
-	case p.gpu.works+p.gpu.meaning != "":
-		parts = append(parts, p.gpu.works+p.gpu.meaning+p.gpu.explanation)
+	case p.gpu.operations != "" && p.gpu.meaning != "":
+		parts = append(parts, p.gpu.operations, p.gpu.meaning)
+	case p.gpu.operations+p.gpu.meaning != "":
+		parts = append(parts, p.gpu.operations+p.gpu.meaning+p.gpu.explanation)
 	}
 	if len(p.Differences) > 0 {
 		differences := units.JoinWithAnd(p.Differences)

@@ -173,7 +173,7 @@ func TestLinesWithOneKernel(t *testing.T) {
 	}
 }
 
-// TestGPUTimesOfEmptyQueues launches so slowly that no work waits. The printed intervals contain the truth.
+// TestGPUTimesOfEmptyQueues launches so slowly that no operation waits. The printed intervals contain the truth.
 func TestGPUTimesOfEmptyQueues(t *testing.T) {
 	testclass.Unit(t)
 	for _, full := range []bool{false, true} {
@@ -209,7 +209,7 @@ func TestGPUTimesOfEmptyQueues(t *testing.T) {
 	}
 }
 
-// TestRandomProgramsContainTheTruth runs random programs with extra works, lost calls and shared channels.
+// TestRandomProgramsContainTheTruth runs random programs with extra operations, lost calls and shared channels.
 func TestRandomProgramsContainTheTruth(t *testing.T) {
 	testclass.Unit(t)
 	plan := gpuprogram.Plan{

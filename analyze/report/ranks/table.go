@@ -222,7 +222,7 @@ var operationColumns = []report.Column{
 		Unit:  report.UnitNs,
 		About: "median over operations of the shortest kernel of any rank: from the last arrival to the " +
 			"end. An upper " +
-			"bound, because the next work or a wait bounds the end. Needs GPU times of all ranks",
+			"bound, because the next operation or a wait bounds the end. Needs GPU times of all ranks",
 	},
 	{
 		Key:   "wait_ns",

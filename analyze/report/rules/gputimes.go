@@ -15,7 +15,7 @@ const (
 	// minExposedSharePct is the smallest share of time, %, in which only copies or only collectives run,
 	// that rules report. Hiding it makes the program faster by about as much.
 	minExposedSharePct = 10.0
-	// minTimedSpanNs is the shortest time between the first and the last work, ns, that rules judge by GPU
+	// minTimedSpanNs is the shortest time between the first and the last operation, ns, that rules judge by GPU
 	// times. A shorter time is only the start of a program.
 	minTimedSpanNs = 1e9
 	// minCPUBoundPct is the smallest share of time, %, for which a program is bound by the CPU.
@@ -75,7 +75,7 @@ func (s *Survey) findByGPUTimes(
 		}
 		h := s.newHit(
 			SeverityNotice,
-			"%s for %s of the time between the first and the last work, by GPU times%s",
+			"%s for %s of the time between the first and the last operation, by GPU times%s",
 			what,
 			share.text(),
 			s.partText(all),
@@ -158,7 +158,7 @@ func (s *Survey) limitsNowhere() (bool, error) {
 var exposedCopyRule = Rule{
 	ID: "exposed-copies",
 	About: "a GPU runs only copies between host and device for at least 10% of the time between its first and last " +
-		"work. Needs GPU times",
+		"operation. Needs GPU times",
 	Report:        "gaps",
 	needsGPUTimes: true,
 	advice: "Start the copies earlier, from pinned memory and on a stream of their own, so that kernels run at the " +
@@ -176,8 +176,7 @@ var exposedCopyRule = Rule{
 var exposedCommunicationRule = Rule{
 	ID: "exposed-communication",
 	About: "a GPU runs collectives (NCCL), but no other kernel, for at least 10% of the time between its first and " +
-		"last " +
-		"work. Needs GPU times",
+		"last operation. Needs GPU times",
 	Report:        "gaps",
 	needsGPUTimes: true,
 	advice: "Start collectives while kernels still run: smaller buckets, or prefetching of parameters. Look for " +

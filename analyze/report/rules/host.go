@@ -20,7 +20,7 @@ type lateHost struct {
 	pid     int32
 	where   string // the device, or the process
 	entries []*hosttime.Entry
-	spanNs  float64 // time between the first and the last work, or launch
+	spanNs  float64 // time between the first and the last operation, or launch
 	idleNs  float64 // idle time of the GPU, or length of the gaps between launches
 	// mostPct is the share of the time in which the GPU can have been idle at most, by its samples, in percent.
 	mostPct float64
@@ -69,8 +69,8 @@ func (s *Survey) findLateHosts() ([]lateHost, error) {
 func newHostRule(id, about, does, advice string, is func(*hosttime.Entry) bool) Rule {
 	return Rule{
 		ID: id,
-		About: about + " for at least 5% of the time between the first and the last work of a GPU, while the GPU was " +
-			"idle; without GPU times, between launches. Needs rows of class host",
+		About: about + " for at least 5% of the time between the first and the last operation of a GPU, while the " +
+			"GPU was idle; without GPU times, between launches. Needs rows of class host",
 		Report:    "gaps",
 		needsHost: true,
 		advice:    advice,

@@ -33,15 +33,15 @@ type account struct {
 	phase int32
 	site  int32
 
-	numbers  map[placeKey]int32
-	keys     []placeKey
-	ns       []int64 // by place
-	calls    []int32
-	works    []int32 // calls that add work, or the way to them
-	used     []int32
-	byLabel  []int32
-	labelsIn []int32
-	byPhase  []int32 // launches
+	numbers    map[placeKey]int32
+	keys       []placeKey
+	ns         []int64 // by place
+	calls      []int32
+	operations []int32 // calls that add work, or the way to them
+	used       []int32
+	byLabel    []int32
+	labelsIn   []int32
+	byPhase    []int32 // launches
 }
 
 // add adds time at a place before or in a call.
@@ -56,7 +56,19 @@ func (a *account) add(key placeKey, ns int64, c *model.Call) {
 		}
 		n = int32(len(a.keys))
 		a.numbers[key] = n
-		a.keys, a.ns, a.calls, a.works = append(a.keys, key), append(a.ns, 0), append(a.calls, 0), append(a.works, 0)
+		a.keys, a.ns, a.calls, a.operations = append(
+			a.keys,
+			key,
+		), append(
+			a.ns,
+			0,
+		), append(
+			a.calls,
+			0,
+		), append(
+			a.operations,
+			0,
+		)
 	}
 	if a.calls[n] == 0 {
 		a.used = append(a.used, n)
@@ -64,7 +76,7 @@ func (a *account) add(key placeKey, ns int64, c *model.Call) {
 	a.ns[n] += ns
 	a.calls[n]++
 	if c.IsWork() {
-		a.works[n]++
+		a.operations[n]++
 	}
 }
 
@@ -98,7 +110,7 @@ func (a *account) countPhase(phase int32) {
 // reset empties the account for the next step.
 func (a *account) reset() {
 	for _, n := range a.used {
-		a.ns[n], a.calls[n], a.works[n] = 0, 0, 0
+		a.ns[n], a.calls[n], a.operations[n] = 0, 0, 0
 	}
 	for _, label := range a.labelsIn {
 		a.byLabel[label] = 0
@@ -109,9 +121,9 @@ func (a *account) reset() {
 
 // placeTime is the time of a step at a place.
 type placeTime struct {
-	place        int32
-	calls, works int32
-	ns           int64
+	place             int32
+	calls, operations int32
+	ns                int64
 }
 
 // labelCount has the launches of a kernel in a step.
@@ -119,7 +131,7 @@ type labelCount struct{ label, count int32 }
 
 func (a *account) copyPlaces() (list []placeTime) {
 	for _, n := range a.used {
-		list = append(list, placeTime{n, a.calls[n], a.works[n], a.ns[n]})
+		list = append(list, placeTime{n, a.calls[n], a.operations[n], a.ns[n]})
 	}
 	return list
 }

@@ -13,8 +13,8 @@ var Definition = report.Definition{
 	Long: `steps finds the sequence of launches that a process repeats: a training step, a batch, or
 one token. It shows how long steps take, which steps are outliers and what differed in
 them, and how the time of a step divides over call sites. Call stacks make the result
-better. GPU times (gpurec record --gpu-time) add the GPU time of each phase, and works that
-ran for much longer than others of their kernel.`,
+better. GPU times (gpurec record --gpu-time) add the GPU time of each phase, and
+operations that ran for much longer than others of their kernel.`,
 	Example: `  gpurec analyze steps run.parquet
   gpurec analyze steps --marker 'train.py:88' run.parquet
   gpurec analyze steps --fail-on 'outliers>0' run.parquet`,

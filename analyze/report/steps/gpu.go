@@ -13,30 +13,30 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// gpuTime sums up the durations of works on the GPU.
+// gpuTime sums up the durations of operations on the GPU.
 type gpuTime struct {
-	works, measured, estimated int64
-	measuredNs                 int64
-	byLabel                    map[gpuKey]int64 // works with an estimated duration
+	operations, measured, estimated int64
+	measuredNs                      int64
+	byLabel                         map[gpuKey]int64 // operations with an estimated duration
 }
 
-// gpuKey identifies works with the same kernel and grid.
+// gpuKey identifies operations with the same kernel and grid.
 type gpuKey struct {
 	op    activity.Op
 	label int32
 }
 
-// processGPU has the works of complete steps of a process.
+// processGPU has the operations of complete steps of a process.
 type processGPU struct {
-	total  gpuTime
-	busy   activity.Interval // of the busiest device, ns
-	spanNs int64             // from its first call to its last end, ns
-	works  map[gpuKey]*gpuWorks
-	stalls stalls
-	slow   []*slowWorks
+	total      gpuTime
+	busy       activity.Interval // of the busiest device, ns
+	spanNs     int64             // from its first call to its last end, ns
+	operations map[gpuKey]*gpuOperations
+	stalls     stalls
+	slow       []*slowOperations
 }
 
-// addGPUTimes reads the works of the GPU, if the recording has GPU times. maxCalls is
+// addGPUTimes reads the operations of the GPU, if the recording has GPU times. maxCalls is
 // query.Options.MaxTimedCalls: with more calls, the steps have no GPU times.
 func (sc *scan) addGPUTimes(f *query.Filter, maxCalls int64) error {
 	if len(sc.t.Facts.Channels) == 0 {
@@ -47,7 +47,7 @@ func (sc *scan) addGPUTimes(f *query.Filter, maxCalls int64) error {
 		return err // sums over a part of the steps say nothing
 	}
 	sc.activity = a
-	if err := a.EachWork(func(w *activity.Work) { sc.addWork(f, a, w) }); err != nil {
+	if err := a.EachWork(func(w *activity.Work) { sc.addOperation(f, a, w) }); err != nil {
 		return err
 	}
 	for i := range a.Devices {
@@ -60,8 +60,8 @@ func (sc *scan) addGPUTimes(f *query.Filter, maxCalls int64) error {
 	for _, s := range sc.processes {
 		s.dropImpossibleTimes(a)
 		s.gpu.stalls.finish()
-		s.findSlowWorks(a)
-		s.assignSlowWorks()
+		s.findSlowOperations(a)
+		s.assignSlowOperations()
 	}
 	return nil
 }
@@ -80,12 +80,12 @@ func (s *processScan) dropImpossibleTimes(a *activity.Activity) {
 	}
 	s.gpu.total = gpuTime{}
 	for i := range s.phases {
-		s.phases[i].gpu = gpuTime{works: s.phases[i].gpu.works}
+		s.phases[i].gpu = gpuTime{operations: s.phases[i].gpu.operations}
 	}
 }
 
-// addWork adds a work to its step.
-func (sc *scan) addWork(f *query.Filter, a *activity.Activity, w *activity.Work) {
+// addOperation adds an operation to its step.
+func (sc *scan) addOperation(f *query.Filter, a *activity.Activity, w *activity.Work) {
 	s := sc.byPid[w.Call.Pid]
 	if s == nil || !s.IsFound() || !passes(f, &w.Call) {
 		return
@@ -106,12 +106,12 @@ func (sc *scan) addWork(f *query.Filter, a *activity.Activity, w *activity.Work)
 	s.gpu.stalls.add(s, w, i)
 }
 
-// passes reports whether the call of a work passes the filter.
+// passes reports whether the call of an operation passes the filter.
 func passes(f *query.Filter, c *activity.Call) bool {
 	return f.PassesCaller(c.Pid, c.Tid, c.Device, activity.RecordedHandle(c.Stream))
 }
 
-// labelOf returns the label of a work's call in the reader.
+// labelOf returns the label of an operation's call in the reader.
 func (sc *scan) labelOf(c *activity.Call) int32 {
 	key := gpuKey{c.Op, c.Label}
 	if c.Op != activity.OpKernel || c.Label < 0 {
@@ -126,7 +126,7 @@ func (sc *scan) labelOf(c *activity.Call) int32 {
 	return sc.labels[c.Label] - 1
 }
 
-// kernelOf returns the label of a work as in the reader.
+// kernelOf returns the label of an operation as in the reader.
 func (sc *scan) kernelOf(key gpuKey) string {
 	switch key.op {
 	case activity.OpGraph:
@@ -142,10 +142,10 @@ func (sc *scan) kernelOf(key gpuKey) string {
 	return sc.activity.Labels[key.label].Kernel
 }
 
-// gpuName is the name of a kernel or another work, with its grid.
+// gpuName is the name of a kernel or another operation, with its grid.
 type gpuName struct{ name, grid string }
 
-// gpuLabel returns the name of works.
+// gpuLabel returns the name of operations.
 func (sc *scan) gpuLabel(key gpuKey) gpuName {
 	if key.op != activity.OpKernel || key.label < 0 || int(key.label) >= len(sc.activity.Labels) {
 		return gpuName{name: sc.kernelOf(key)}
@@ -156,9 +156,9 @@ func (sc *scan) gpuLabel(key gpuKey) gpuName {
 	}
 }
 
-// add adds a work: its measured duration, or else the mean of its kernel and grid.
+// add adds an operation: its measured duration, or else the mean of its kernel and grid.
 func (g *gpuTime) add(w *activity.Work) {
-	g.works++
+	g.operations++
 	switch {
 	case w.StartQuality == activity.Measured && w.EndQuality == activity.Measured:
 		g.measured++
@@ -172,7 +172,7 @@ func (g *gpuTime) add(w *activity.Work) {
 	}
 }
 
-// sum returns the time of all works, and its standard error, in ns.
+// sum returns the time of all operations, and its standard error, in ns.
 func (g *gpuTime) sum(a *activity.Activity, pid int32) (ns, errorNs float64) {
 	ns = float64(g.measuredNs)
 	variance := 0.0

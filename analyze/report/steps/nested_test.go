@@ -290,7 +290,7 @@ func TestStepsLongerThanWindowsOfLaunches(t *testing.T) {
 				if n := number(t, r, "steps"); n < float64(s.steps-2) || n > float64(s.steps) {
 					t.Fatalf("%v steps, want %d: %v", n, s.steps, r.Facts[0].Value)
 				}
-				if got := analyzetest.ColumnTexts(t, r, "steps", "works")[0]; got != "<nil>" {
+				if got := analyzetest.ColumnTexts(t, r, "steps", "operations")[0]; got != "<nil>" {
 					t.Errorf("%s launches a step, but no step has all launches", got)
 				}
 				p50, err := strconv.ParseInt(analyzetest.ColumnTexts(t, r, "steps", "p50_ns")[0], 10, 64)

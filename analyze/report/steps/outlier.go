@@ -17,7 +17,7 @@ const (
 	causeCall     cause = "in a call"     // longer in a call that does not wait for the GPU
 	causeWait     cause = "waits for GPU" // longer in a wait
 	causeLaunches cause = "more launches" // launches that a typical step does not have
-	causeKernel   cause = "slow kernel"   // a GPU work took longer than its mean
+	causeKernel   cause = "slow kernel"   // a GPU operation took longer than its mean
 	causeMany     cause = "many places"   // no place explains a quarter of the extra time
 )
 
@@ -26,10 +26,10 @@ type outlier struct {
 	step   int // index of Process.Steps
 	places []placeTime
 	labels []labelCount
-	phases []int32        // launches by phase
-	slow   []slowWork     // slow works that ran in the step
-	host   hosttime.Parts // how the launching thread spent the step
-	stall  *slowWork      // the work after which no other started for the longest time
+	phases []int32         // launches by phase
+	slow   []slowOperation // slow operations that ran in the step
+	host   hosttime.Parts  // how the launching thread spent the step
+	stall  *slowOperation  // the operation after which no other started for the longest time
 	// finding is set by scan.explainOutliers.
 	finding finding
 }
@@ -101,7 +101,7 @@ func (s *processScan) longestPlace(o *outlier) (best placeTime, bestNs int64) {
 func (s *processScan) newPlaces(o *outlier) (newest placeTime, newestNs, sumNs int64) {
 	newestNs = -1
 	for _, p := range o.places {
-		if p.works == 0 || float64(p.calls) <= 1.5*s.typical.meanCalls(p.place)+0.5 {
+		if p.operations == 0 || float64(p.calls) <= 1.5*s.typical.meanCalls(p.place)+0.5 {
 			continue
 		}
 		ns := p.ns - s.typical.meanNs(p.place)
@@ -217,7 +217,7 @@ func (sc *scan) describeLaunches(
 
 // explainByKernel returns the slow kernel of an outlier, if it explains half of the extra time.
 func (sc *scan) explainByKernel(s *processScan, o *outlier, excessNs int64) (finding, bool) {
-	var longest *slowWork
+	var longest *slowOperation
 	sumNs := int64(0)
 	for i := range o.slow {
 		w := &o.slow[i]
@@ -232,13 +232,17 @@ func (sc *scan) explainByKernel(s *processScan, o *outlier, excessNs int64) (fin
 	return sc.describeKernel(o, longest, sumNs, longest.quality()), true
 }
 
-// describeKernel describes a work that ran for long.
-func (sc *scan) describeKernel(o *outlier, w *slowWork, ns int64, quality string) finding {
+// describeKernel describes an operation that ran for long.
+func (sc *scan) describeKernel(o *outlier, w *slowOperation, ns int64, quality string) finding {
 	name := sc.gpuLabel(w.key).name
 	f := finding{cause: causeKernel, ns: ns, kernel: name, site: sc.t.SiteOfStack(w.stack), quality: quality}
-	f.detail = fmt.Sprintf("a work of %s ran for at least %s", name, units.FormatDuration(w.atLeastNs))
+	f.detail = fmt.Sprintf("an operation of %s ran for at least %s", name, units.FormatDuration(w.atLeastNs))
 	if quality == qualityEstimated {
-		f.detail = fmt.Sprintf("the GPU stayed in a work of %s for about %s", name, units.FormatDuration(w.atLeastNs))
+		f.detail = fmt.Sprintf(
+			"the GPU stayed in an operation of %s for about %s",
+			name,
+			units.FormatDuration(w.atLeastNs),
+		)
 	}
 	f.detail += fmt.Sprintf("; typical are at most %s", units.FormatDuration(w.typicalNs))
 	if w.step != o.step {

@@ -49,12 +49,12 @@ type processScan struct {
 }
 
 // fullSteps sums up the complete steps with all calls.
-type fullSteps struct{ count, works, ns int64 }
+type fullSteps struct{ count, operations, ns int64 }
 
 // phaseTotals sums up a phase of all complete steps.
 type phaseTotals struct {
-	hostNs, calls, works int64
-	gpu                  gpuTime
+	hostNs, calls, operations int64
+	gpu                       gpuTime
 }
 
 // maxOutliers bounds the outliers of a process whose causes are computed: the longest of them.
@@ -100,7 +100,7 @@ func (s *processScan) quantileNs(q float64) int64 {
 func (f *fullSteps) add(st *model.Step) {
 	if st.HasAllCalls() {
 		f.count++
-		f.works += int64(st.Work)
+		f.operations += int64(st.Work)
 		f.ns += st.DurNs()
 	}
 }
@@ -148,19 +148,19 @@ func (s *processScan) findOutliers() {
 const maxQueuedSteps = 3
 
 // addSuspects adds the steps with more launches than typical shortly before an outlier. They need not be
-// longer themselves: the host may wait for their works in a later step.
+// longer themselves: the host may wait for their operations in a later step.
 func (s *processScan) addSuspects() {
-	var works []int32
+	var operations []int32
 	for i := range s.Steps {
 		if st := &s.Steps[i]; st.HasAllCalls() {
-			works = append(works, st.Work)
+			operations = append(operations, st.Work)
 		}
 	}
-	if len(works) == 0 {
+	if len(operations) == 0 {
 		return
 	}
-	slices.Sort(works)
-	typical := works[len(works)/2]
+	slices.Sort(operations)
+	typical := operations[len(operations)/2]
 	for _, o := range s.outliers {
 		for i := max(0, o.step-maxQueuedSteps); i < o.step; i++ {
 			st := &s.Steps[i]
@@ -266,7 +266,7 @@ func (sc *scan) addToStep(s *processScan, c *model.Call) {
 	total.calls++
 	s.countCall(c.Tid)
 	if c.IsWork() {
-		total.works++
+		total.operations++
 		a.countLabel(c.Label)
 		a.countPhase(phase)
 		if !a.begun {

@@ -11,7 +11,7 @@ var Sections = []report.Section{
 	{Title: "steps", Columns: processColumns},
 	{Title: "outliers", Columns: outlierColumns},
 	{Title: "phases", Columns: phaseColumns},
-	{Title: "slow_works", Columns: slowColumns},
+	{Title: "slow_operations", Columns: slowColumns},
 	{Title: "totals", Columns: totalColumns},
 	{Title: "with rows of class host: host", Columns: hostColumns},
 	{Title: "with rows of class host: column of the outliers", Columns: []report.Column{outlierHostColumn}},

@@ -9,21 +9,21 @@ import (
 	"github.com/gpurec/gpurec/analyze/stats"
 )
 
-// slowWork is a work that ran for much longer than others with the same kernel and grid.
-type slowWork struct {
+// slowOperation is an operation that ran for much longer than others with the same kernel and grid.
+type slowOperation struct {
 	key                  gpuKey
 	step                 int // index of the step that launched it
 	stack                int32
 	fromNs, toNs         int64 // Unix ns
 	atLeastNs, typicalNs int64
-	// next are works whose typical durations must be subtracted from atLeastNs; the duration is estimated
+	// next are operations whose typical durations must be subtracted from atLeastNs; the duration is estimated
 	// then.
 	next      [maxNext]gpuKey
 	nextCount int
 }
 
 // quality returns the certainty of the duration.
-func (w *slowWork) quality() string {
+func (w *slowOperation) quality() string {
 	if w.nextCount > 0 {
 		return qualityEstimated
 	}
@@ -36,69 +36,69 @@ const (
 	qualityEstimated = "estimated"
 )
 
-func (w *slowWork) excessNs() int64 { return w.atLeastNs - w.typicalNs }
+func (w *slowOperation) excessNs() int64 { return w.atLeastNs - w.typicalNs }
 
-// isShorter orders works by the lower bound of their duration.
-func (w slowWork) isShorter(o slowWork) bool { return w.atLeastNs < o.atLeastNs }
+// isShorter orders operations by the lower bound of their duration.
+func (w slowOperation) isShorter(o slowOperation) bool { return w.atLeastNs < o.atLeastNs }
 
-// slowWorks has the slow works of a kernel and grid, in order of time.
-type slowWorks struct {
-	list    []slowWork
-	longest slowWork
-	works   int64 // all works of the kernel and grid in steps
-	steps   []int // that launched slow works
+// slowOperations has the slow operations of a kernel and grid, in order of time.
+type slowOperations struct {
+	list       []slowOperation
+	longest    slowOperation
+	operations int64 // all operations of the kernel and grid in steps
+	steps      []int // that launched slow operations
 }
 
-// gpuWorks samples the durations of the works of a kernel and grid.
-type gpuWorks struct {
-	works, bounded int64
-	upperNs        []int64    // random sample of upper bounds of durations, ns
-	longest        []slowWork // heap with the shortest first
+// gpuOperations samples the durations of the operations of a kernel and grid.
+type gpuOperations struct {
+	operations, bounded int64
+	upperNs             []int64         // random sample of upper bounds of durations, ns
+	longest             []slowOperation // heap with the shortest first
 }
 
 const (
-	sampledDurations = 64
-	longestWorks     = 128
-	maxGPUKeys       = 1 << 12
+	sampledDurations  = 64
+	longestOperations = 128
+	maxGPUKeys        = 1 << 12
 )
 
-// addDuration adds the duration of a work in a step.
+// addDuration adds the duration of an operation in a step.
 func (g *processGPU) addDuration(w *activity.Work, step int) {
 	key := gpuKey{w.Call.Op, w.Call.Label}
-	k := g.works[key]
+	k := g.operations[key]
 	if k == nil {
-		if g.works == nil {
-			g.works = make(map[gpuKey]*gpuWorks)
+		if g.operations == nil {
+			g.operations = make(map[gpuKey]*gpuOperations)
 		}
-		if len(g.works) >= maxGPUKeys {
+		if len(g.operations) >= maxGPUKeys {
 			return
 		}
-		k = new(gpuWorks)
-		g.works[key] = k
+		k = new(gpuOperations)
+		g.operations[key] = k
 	}
-	k.works++
+	k.operations++
 	if w.DurationQuality < activity.Bounded {
 		return
 	}
 	k.addUpper(w.Duration.HiNs)
-	k.addLongest(slowWork{
+	k.addLongest(slowOperation{
 		key: key, step: step, stack: w.Call.Stack, fromNs: w.Start.LoNs, toNs: w.End.HiNs, atLeastNs: w.Duration.LoNs,
 	})
 }
 
-// addLongest adds a work to the longest.
-func (k *gpuWorks) addLongest(slow slowWork) {
+// addLongest adds an operation to the longest.
+func (k *gpuOperations) addLongest(slow slowOperation) {
 	switch {
-	case len(k.longest) < longestWorks:
-		k.longest = stats.HeapPush(k.longest, slow, slowWork.isShorter)
+	case len(k.longest) < longestOperations:
+		k.longest = stats.HeapPush(k.longest, slow, slowOperation.isShorter)
 	case k.longest[0].isShorter(slow):
 		k.longest[0] = slow
-		stats.HeapFix(k.longest, slowWork.isShorter)
+		stats.HeapFix(k.longest, slowOperation.isShorter)
 	}
 }
 
 // addUpper adds an upper bound to the sample.
-func (k *gpuWorks) addUpper(ns int64) {
+func (k *gpuOperations) addUpper(ns int64) {
 	k.bounded++
 	if len(k.upperNs) < sampledDurations {
 		k.upperNs = append(k.upperNs, ns)
@@ -112,9 +112,9 @@ func pick(n int64) int64 {
 	return rand.New(rand.NewPCG(uint64(n), 3)).Int64N(n) //nolint:gosec // a sample needs no secret
 }
 
-// typicalNs returns an upper bound of the typical duration of works: the smaller of the median upper
-// bound, and the estimated mean plus two standard errors. Single slow works raise the mean only.
-func (k *gpuWorks) typicalNs(mean *activity.Duration) (int64, bool) {
+// typicalNs returns an upper bound of the typical duration of operations: the smaller of the median upper
+// bound, and the estimated mean plus two standard errors. Single slow operations raise the mean only.
+func (k *gpuOperations) typicalNs(mean *activity.Duration) (int64, bool) {
 	if len(k.upperNs) == 0 {
 		return 0, false
 	}
@@ -126,19 +126,19 @@ func (k *gpuWorks) typicalNs(mean *activity.Duration) (int64, bool) {
 	return typical, true
 }
 
-// findSlowWorks selects the works that ran for more than twice the typical duration. It leaves out
-// kernels whose works often differ: in more than a fifth of the steps, or in a tenth of the works.
-func (s *processScan) findSlowWorks(a *activity.Activity) {
-	const factor, minExtraNs, stepShare, workShare = 2, 5_000, 5, 10
+// findSlowOperations selects the operations that ran for more than twice the typical duration. It leaves out
+// kernels whose operations often differ: in more than a fifth of the steps, or in a tenth of the operations.
+func (s *processScan) findSlowOperations(a *activity.Activity) {
+	const factor, minExtraNs, stepShare, operationShare = 2, 5_000, 5, 10
 	typical := make(map[gpuKey]int64)
-	for key, k := range s.gpu.works {
+	for key, k := range s.gpu.operations {
 		if ns, ok := k.typicalNs(a.MeanOf(s.Pid, key.op, key.label)); ok {
 			typical[key] = ns
 		}
 	}
 	for key, typicalNs := range typical {
-		k := s.gpu.works[key]
-		l := &slowWorks{works: k.works}
+		k := s.gpu.operations[key]
+		l := &slowOperations{operations: k.operations}
 		for _, w := range k.longest {
 			for _, next := range w.next[:w.nextCount] {
 				w.atLeastNs -= cmp.Or(typical[next], w.atLeastNs) // without a typical duration nothing is known
@@ -148,7 +148,7 @@ func (s *processScan) findSlowWorks(a *activity.Activity) {
 				l.list = append(l.list, w)
 			}
 		}
-		slices.SortFunc(l.list, func(a, b slowWork) int { return cmp.Compare(a.fromNs, b.fromNs) })
+		slices.SortFunc(l.list, func(a, b slowOperation) int { return cmp.Compare(a.fromNs, b.fromNs) })
 		for _, w := range l.list {
 			if l.longest.isShorter(w) {
 				l.longest = w
@@ -157,12 +157,12 @@ func (s *processScan) findSlowWorks(a *activity.Activity) {
 		}
 		slices.Sort(l.steps)
 		l.steps = slices.Compact(l.steps)
-		few := int64(len(l.steps))*stepShare <= s.full.count && int64(len(l.list))*workShare <= k.works
+		few := int64(len(l.steps))*stepShare <= s.full.count && int64(len(l.list))*operationShare <= k.operations
 		if len(l.list) > 0 && few {
 			s.gpu.slow = append(s.gpu.slow, l)
 		}
 	}
-	slices.SortFunc(s.gpu.slow, func(a, b *slowWorks) int {
+	slices.SortFunc(s.gpu.slow, func(a, b *slowOperations) int {
 		return cmp.Or(
 			cmp.Compare(b.longest.atLeastNs, a.longest.atLeastNs),
 			cmp.Compare(a.longest.fromNs, b.longest.fromNs),
@@ -170,8 +170,8 @@ func (s *processScan) findSlowWorks(a *activity.Activity) {
 	})
 }
 
-// assignSlowWorks gives slow works to the outliers in which they ran.
-func (s *processScan) assignSlowWorks() {
+// assignSlowOperations gives slow operations to the outliers in which they ran.
+func (s *processScan) assignSlowOperations() {
 	for _, o := range s.outliers {
 		step := &s.Steps[o.step]
 		for _, l := range s.gpu.slow {

@@ -4,29 +4,29 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/activity"
 )
 
-// stalls finds the works in which the GPU stayed while the host waited in an outlier. The recorder reads
-// the counter of a channel all the time, so the work that the GPU stays in has a known start, and the
+// stalls finds the operations in which the GPU stayed while the host waited in an outlier. The recorder reads
+// the counter of a channel all the time, so the operation that the GPU stays in has a known start, and the
 // next known start is much later. This is an estimate: the recorder may have read no counter
 // for a while.
 type stalls struct {
-	last, measured map[int32]*startedWork // latest works with a known and with a measured start, by channel
+	last, measured map[int32]*startedOperation // latest operations with a known and with a measured start, by channel
 }
 
-// startedWork is the latest work of a channel with a known start.
-type startedWork struct {
-	slowWork
+// startedOperation is the latest operation of a channel with a known start.
+type startedOperation struct {
+	slowOperation
 	owner *processScan
-	// next are the works after it without a known start, and calledNs the latest return of their calls.
+	// next are the operations after it without a known start, and calledNs the latest return of their calls.
 	next     [maxNext]gpuKey
 	count    int
 	calledNs int64
 }
 
-// maxNext bounds the works without a known start after a work with an estimated duration.
+// maxNext bounds the operations without a known start after an operation with an estimated duration.
 const maxNext = 6
 
-// addNext adds a work without a known start, or the call of the next work with one.
-func (w *startedWork) addNext(next *activity.Work) {
+// addNext adds an operation without a known start, or the call of the next operation with one.
+func (w *startedOperation) addNext(next *activity.Work) {
 	const unknownReturnNs = 20_000
 	if w.count < maxNext {
 		w.next[w.count] = gpuKey{next.Call.Op, next.Call.Label}
@@ -39,31 +39,31 @@ func (w *startedWork) addNext(next *activity.Work) {
 	w.calledNs = max(w.calledNs, calledNs)
 }
 
-// estimate adds the work to those with the longest durations, if only its end is unknown: the works
+// estimate adds the operation to those with the longest durations, if only its end is unknown: the operations
 // after it were in the queue, and too short for a sample of their start.
-func (w *startedWork) estimate(toNs int64) {
+func (w *startedOperation) estimate(toNs int64) {
 	const submitNs = 20_000
 	fromNs := max(w.fromNs, w.calledNs+submitNs)
 	if w.count < 2 || w.count > maxNext || toNs <= fromNs {
 		return
 	}
-	e := w.slowWork
+	e := w.slowOperation
 	e.toNs, e.atLeastNs, e.next, e.nextCount = toNs, toNs-fromNs, w.next, w.count-1
-	if k := w.owner.gpu.works[w.key]; k != nil {
+	if k := w.owner.gpu.operations[w.key]; k != nil {
 		k.addLongest(e)
 	}
 }
 
-// add adds a work in a step. Works of a channel must come in the order of their calls.
+// add adds an operation in a step. Operations of a channel must come in the order of their calls.
 func (l *stalls) add(s *processScan, w *activity.Work, step int) {
 	const maxWidthNs = 2_000_000
 	if w.Call.Op == activity.OpCopyToDevice || w.Call.Op == activity.OpCopyToHost {
 		return // nothing shows when a copy ended: the next one may begin much later
 	}
 	if l.last == nil {
-		l.last, l.measured = make(map[int32]*startedWork), make(map[int32]*startedWork)
+		l.last, l.measured = make(map[int32]*startedOperation), make(map[int32]*startedOperation)
 	}
-	started := startedWork{owner: s, slowWork: slowWork{
+	started := startedOperation{owner: s, slowOperation: slowOperation{
 		key: gpuKey{w.Call.Op, w.Call.Label}, step: step, stack: w.Call.Stack, fromNs: w.Start.HiNs,
 	}}
 	measured := l.measured[w.Channel]
@@ -95,35 +95,35 @@ func (l *stalls) add(s *processScan, w *activity.Work, step int) {
 	*last = started
 }
 
-// finish ends the last work of each channel with its step.
+// finish ends the last operation of each channel with its step.
 func (l *stalls) finish() {
 	for _, w := range l.last {
 		w.end(w.owner.Steps[w.step].EndNs)
 	}
 }
 
-// end gives a work to the outlier that launched it, if no other work of it took as long.
-func (w *startedWork) end(toNs int64) {
+// end gives an operation to the outlier that launched it, if no other operation of it took as long.
+func (w *startedOperation) end(toNs int64) {
 	o := w.owner.outlierOf[w.step]
 	if o == nil {
 		return
 	}
 	w.toNs, w.atLeastNs = toNs, toNs-w.fromNs
-	if o.stall == nil || o.stall.isShorter(w.slowWork) {
-		stall := w.slowWork
+	if o.stall == nil || o.stall.isShorter(w.slowOperation) {
+		stall := w.slowOperation
 		o.stall = &stall
 	}
 }
 
-// explainByStall returns the work that the GPU stayed in while the host waited, if it explains half of
+// explainByStall returns the operation that the GPU stayed in while the host waited, if it explains half of
 // the extra time.
 func (sc *scan) explainByStall(s *processScan, o *outlier, excessNs int64) (finding, bool) {
 	if o.stall == nil {
 		return finding{}, false
 	}
 	w := o.stall
-	w.typicalNs = s.medianNs() // no work of a typical step takes longer
-	if k := s.gpu.works[w.key]; k != nil {
+	w.typicalNs = s.medianNs() // no operation of a typical step takes longer
+	if k := s.gpu.operations[w.key]; k != nil {
 		if ns, ok := k.typicalNs(sc.activity.MeanOf(s.Pid, w.key.op, w.key.label)); ok {
 			w.typicalNs = min(w.typicalNs, ns)
 		}

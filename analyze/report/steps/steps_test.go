@@ -154,7 +154,7 @@ func number(t *testing.T, r *report.Report, key string) float64 {
 	return n
 }
 
-// TestOneSlowKernelInAHundred looks for single slow works of a kernel. They make no outlier, because
+// TestOneSlowKernelInAHundred looks for single slow operations of a kernel. They make no outlier, because
 // the host does not wait for them.
 func TestOneSlowKernelInAHundred(t *testing.T) {
 	testclass.Unit(t)
@@ -178,7 +178,7 @@ func TestOneSlowKernelInAHundred(t *testing.T) {
 		})
 		full := variants[0]
 		r := full.record(t, p)
-		kernels := analyzetest.ColumnTexts(t, r, "slow_works", "kernel")
+		kernels := analyzetest.ColumnTexts(t, r, "slow_operations", "kernel")
 		if len(kernels) != 1 || kernels[0] != "reduce" {
 			t.Errorf("seed %d: slow kernels %q, want reduce", seed, kernels)
 			continue
@@ -189,10 +189,10 @@ func TestOneSlowKernelInAHundred(t *testing.T) {
 				want = append(want, fmt.Sprint(i+1))
 			}
 		}
-		if got := analyzetest.ColumnTexts(t, r, "slow_works", "slow_steps")[0]; got != strings.Join(want, ", ") {
+		if got := analyzetest.ColumnTexts(t, r, "slow_operations", "slow_steps")[0]; got != strings.Join(want, ", ") {
 			t.Errorf("seed %d: steps %s, want %v", seed, got, want)
 		}
-		if got := analyzetest.ColumnTexts(t, r, "slow_works", "site")[0]; got != "main (train.py:11)" {
+		if got := analyzetest.ColumnTexts(t, r, "slow_operations", "site")[0]; got != "main (train.py:11)" {
 			t.Errorf("seed %d: site %s", seed, got)
 		}
 	}

@@ -104,7 +104,7 @@ var totalColumns = []report.Column{
 	},
 	{Key: "outliers", Title: "outliers", Unit: report.UnitCount, About: "sum of the column OUTLIERS"},
 	{
-		Key: "slow_works", Title: "slow works", Unit: report.UnitCount,
+		Key: "slow_operations", OldKey: "slow_works", Title: "slow operations", Unit: report.UnitCount,
 		About: "sum of the column SLOW; absent without GPU times",
 	},
 }
@@ -123,10 +123,10 @@ func (sc *scan) totals() []report.Fact {
 		}
 	}
 	values := report.Values{
-		"processes": found, "steps": steps, "cut_steps": cut, "outliers": outliers, "slow_works": slow,
+		"processes": found, "steps": steps, "cut_steps": cut, "outliers": outliers, "slow_operations": slow,
 	}
 	if sc.activity == nil {
-		values["slow_works"] = nil
+		values["slow_operations"] = nil
 	}
 	return report.NewFacts(totalColumns, values)
 }

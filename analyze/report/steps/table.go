@@ -39,9 +39,10 @@ var processColumns = []report.Column{
 			"They are no outliers",
 	},
 	{
-		Key:   "works",
-		Title: "LAUNCHES",
-		Unit:  report.UnitRatio,
+		Key:    "operations",
+		OldKey: "works",
+		Title:  "LAUNCHES",
+		Unit:   report.UnitRatio,
 		About: "launches, copies and memsets of a step, on average. It, phases and GPU times need steps whose " +
 			"launches are all recorded",
 	},
@@ -68,8 +69,8 @@ var processColumns = []report.Column{
 		Key:   "gpu_ns",
 		Title: "GPU TIME",
 		Unit:  report.UnitNs,
-		About: "time of a step's works on the GPU, on average: the sum of measured durations, and of estimated " +
-			"means for other works. Works of several streams may overlap. Absent without GPU times",
+		About: "time of a step's operations on the GPU, on average: the sum of measured durations, and of estimated " +
+			"means for other operations. Operations of several streams may overlap. Absent without GPU times",
 	},
 	{
 		Key: "gpu_error_ns", Title: "±", Unit: report.UnitNs,
@@ -77,18 +78,18 @@ var processColumns = []report.Column{
 	},
 	{
 		Key: "gpu_covered_pct", Title: "GPU COVERED", Unit: report.UnitPercent,
-		About: "share of the works in steps whose duration is measured or estimated",
+		About: "share of the operations in steps whose duration is measured or estimated",
 	},
 	{
 		Key: "gpu_measured_pct", Title: "MEASURED", Unit: report.UnitPercent,
-		About: "share of the works in steps whose duration is measured",
+		About: "share of the operations in steps whose duration is measured",
 	},
 	{
 		Key:   "busy_min_pct",
 		Title: "BUSY MIN",
 		Unit:  report.UnitPercent,
-		About: "lower bound of the share of time in which the busiest device ran works of the process, from its " +
-			"first to its last work in the window",
+		About: "lower bound of the share of time in which the busiest device ran operations of the process, from its " +
+			"first to its last operation in the window",
 	},
 	{Key: "busy_max_pct", Title: "BUSY MAX", Unit: report.UnitPercent, About: "upper bound of the same share"},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
@@ -148,10 +149,10 @@ func (sc *scan) processTable() report.Table {
 func (s *processScan) fullValues() report.Values {
 	f := &s.full
 	if f.count == 0 {
-		return report.Values{"works": nil, "outside_pct": nil, "wait_pct": nil}
+		return report.Values{"operations": nil, "outside_pct": nil, "wait_pct": nil}
 	}
 	return report.Values{
-		"works":       float64(f.works) / float64(f.count),
+		"operations":  float64(f.operations) / float64(f.count),
 		"outside_pct": max(0, units.Percent(f.ns-s.insideNs, f.ns)),
 		"wait_pct":    units.Percent(s.waitNs, f.ns),
 	}
@@ -169,8 +170,8 @@ func (sc *scan) gpuValues(s *processScan) report.Values {
 	}
 	ns, errorNs := g.sum(sc.activity, s.Pid)
 	v["gpu_ns"], v["gpu_error_ns"] = ns/float64(s.full.count), errorNs/float64(s.full.count)
-	v["gpu_covered_pct"] = units.Percent(g.measured+g.estimated, g.works)
-	v["gpu_measured_pct"] = units.Percent(g.measured, g.works)
+	v["gpu_covered_pct"] = units.Percent(g.measured+g.estimated, g.operations)
+	v["gpu_measured_pct"] = units.Percent(g.measured, g.operations)
 	if s.gpu.spanNs > 0 {
 		v["busy_min_pct"] = min(100, units.Percent(s.gpu.busy.LoNs, s.gpu.spanNs))
 		v["busy_max_pct"] = min(100, units.Percent(s.gpu.busy.HiNs, s.gpu.spanNs))
@@ -202,19 +203,26 @@ var outlierColumns = []report.Column{
 			"time minus the typical time of the kernel",
 	},
 	{
-		Key:   "extra_works",
-		Title: "EXTRA",
-		Unit:  report.UnitRatio,
-		About: "launches of the step minus their mean in other steps",
+		Key:    "extra_operations",
+		OldKey: "extra_works",
+		Title:  "EXTRA",
+		Unit:   report.UnitRatio,
+		About:  "launches of the step minus their mean in other steps",
 	},
-	{Key: "works", Title: "LAUNCHES", Unit: report.UnitCount, About: "launches, copies and memsets of the step"},
+	{
+		Key:    "operations",
+		OldKey: "works",
+		Title:  "LAUNCHES",
+		Unit:   report.UnitCount,
+		About:  "launches, copies and memsets of the step",
+	},
 	{Key: "kernel", Title: "KERNEL", Unit: report.UnitText, About: "kernel of the cause; absent for other causes"},
 	{
 		Key:   "gpu_quality",
 		Title: "GPU TIME",
 		Unit:  report.UnitText,
 		About: "certainty of the kernel's time: bounded, or estimated: the words of the channel showed no later " +
-			"work for a long time; absent for other causes",
+			"operation for a long time; absent for other causes",
 	},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
 	{
@@ -230,7 +238,7 @@ var outlierColumns = []report.Column{
 func (sc *scan) outlierTable() report.Table {
 	table := report.Table{
 		Name: "outliers", Title: "outliers", Columns: outlierColumns, Keys: []string{},
-		HideFirst: []string{"works", "extra_works", "gpu_quality", "cause_ns", "site", "kernel"},
+		HideFirst: []string{"operations", "extra_operations", "gpu_quality", "cause_ns", "site", "kernel"},
 	}
 	hasHost := hosttime.HasRows(sc.t)
 	if hasHost {
@@ -242,19 +250,19 @@ func (sc *scan) outlierTable() report.Table {
 			step, f := &s.Steps[o.step], &o.finding
 			extra, _ := s.extraLaunches(o)
 			values := report.Values{
-				"step":        int64(o.step + 1),
-				"at_ns":       step.BeginNs - startNs,
-				"duration_ns": step.DurNs(),
-				"excess_ns":   step.DurNs() - s.medianNs(),
-				"cause":       units.TextOrNil(string(f.cause)),
-				"cause_ns":    f.ns,
-				"extra_works": math.Round(extra*100)/100 + 0,
-				"works":       int64(step.Work),
-				"kernel":      units.TextOrNil(f.kernel),
-				"gpu_quality": units.TextOrNil(f.quality),
-				"pid":         int64(s.Pid),
-				"site":        units.TextOrNil(f.site),
-				"detail":      f.detail,
+				"step":             int64(o.step + 1),
+				"at_ns":            step.BeginNs - startNs,
+				"duration_ns":      step.DurNs(),
+				"excess_ns":        step.DurNs() - s.medianNs(),
+				"cause":            units.TextOrNil(string(f.cause)),
+				"cause_ns":         f.ns,
+				"extra_operations": math.Round(extra*100)/100 + 0,
+				"operations":       int64(step.Work),
+				"kernel":           units.TextOrNil(f.kernel),
+				"gpu_quality":      units.TextOrNil(f.quality),
+				"pid":              int64(s.Pid),
+				"site":             units.TextOrNil(f.site),
+				"detail":           f.detail,
 			}
 			if hasHost {
 				values["host"] = units.TextOrNil(sc.hostText(s, o))
@@ -278,10 +286,11 @@ var phaseColumns = []report.Column{
 	},
 	{Key: "host_ns", Title: "HOST TIME", Unit: report.UnitNs, About: "the same time for a step, on average"},
 	{
-		Key:   "works",
-		Title: "LAUNCHES",
-		Unit:  report.UnitRatio,
-		About: "launches, copies and memsets of the phase in a step",
+		Key:    "operations",
+		OldKey: "works",
+		Title:  "LAUNCHES",
+		Unit:   report.UnitRatio,
+		About:  "launches, copies and memsets of the phase in a step",
 	},
 	{
 		Key: "gpu_pct", Title: "GPU", Unit: report.UnitPercent,
@@ -291,8 +300,8 @@ var phaseColumns = []report.Column{
 		Key:   "gpu_ns",
 		Title: "GPU TIME",
 		Unit:  report.UnitNs,
-		About: "time of the phase's works on the GPU in a step, on average: measured durations, and estimated " +
-			"means for other works",
+		About: "time of the phase's operations on the GPU in a step, on average: measured durations, and estimated " +
+			"means for other operations",
 	},
 	{
 		Key:   "gpu_error_ns",
@@ -302,11 +311,11 @@ var phaseColumns = []report.Column{
 	},
 	{
 		Key: "gpu_covered_pct", Title: "COVERED", Unit: report.UnitPercent,
-		About: "share of the phase's works whose duration is measured or estimated",
+		About: "share of the phase's operations whose duration is measured or estimated",
 	},
 	{
 		Key: "gpu_measured_pct", Title: "MEASURED", Unit: report.UnitPercent,
-		About: "share of the phase's works whose duration is measured",
+		About: "share of the phase's operations whose duration is measured",
 	},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
 	{Key: "callee", Title: "CALLS", Unit: report.UnitText, About: "function that the call site calls"},
@@ -334,7 +343,7 @@ func (sc *scan) phaseTable() report.Table {
 		}
 		names := s.Phases()
 		for i := range s.phases {
-			if p := &s.phases[i]; p.calls > 0 || p.gpu.works > 0 {
+			if p := &s.phases[i]; p.calls > 0 || p.gpu.operations > 0 {
 				sc.addPhase(&table, s, p, names[i].Name, names[i].Callee)
 			}
 		}
@@ -357,17 +366,27 @@ func (sc *scan) phaseTable() report.Table {
 func (sc *scan) addPhase(table *report.Table, s *processScan, p *phaseTotals, name, callee string) {
 	steps := float64(s.full.count)
 	values := report.Values{
-		"host_pct": min(100, units.Percent(p.hostNs, s.full.ns)), "host_ns": p.hostNs / s.full.count,
-		"works": float64(p.works) / steps, "pid": int64(s.Pid), "callee": units.TextOrNil(callee), "phase": name,
-		"gpu_pct": nil, "gpu_ns": nil, "gpu_error_ns": nil, "gpu_covered_pct": nil, "gpu_measured_pct": nil,
+		"host_pct": min(100, units.Percent(p.hostNs, s.full.ns)),
+		"host_ns":  p.hostNs / s.full.count,
+		"operations": float64(
+			p.operations,
+		) / steps,
+		"pid":              int64(s.Pid),
+		"callee":           units.TextOrNil(callee),
+		"phase":            name,
+		"gpu_pct":          nil,
+		"gpu_ns":           nil,
+		"gpu_error_ns":     nil,
+		"gpu_covered_pct":  nil,
+		"gpu_measured_pct": nil,
 	}
 	if g := &p.gpu; sc.activity != nil && g.measured+g.estimated > 0 {
 		ns, errorNs := g.sum(sc.activity, s.Pid)
 		all, _ := s.gpu.total.sum(sc.activity, s.Pid)
 		values["gpu_ns"], values["gpu_error_ns"] = ns/steps, errorNs/steps
 		values["gpu_pct"] = 100 * ns / max(1, all)
-		values["gpu_covered_pct"] = units.Percent(g.measured+g.estimated, g.works)
-		values["gpu_measured_pct"] = units.Percent(g.measured, g.works)
+		values["gpu_covered_pct"] = units.Percent(g.measured+g.estimated, g.operations)
+		values["gpu_measured_pct"] = units.Percent(g.measured, g.operations)
 	}
 	table.Add(values)
 }
@@ -378,10 +397,16 @@ var slowColumns = []report.Column{
 		Key:   "slow",
 		Title: "SLOW",
 		Unit:  report.UnitCount,
-		About: "works that ran for more than twice TYPICAL, by bounds or estimates; at most 128. Kernels in " +
-			"which one work in ten is slow, or one step in five has one, are left out",
+		About: "operations that ran for more than twice TYPICAL, by bounds or estimates; at most 128. Kernels in " +
+			"which one operation in ten is slow, or one step in five has one, are left out",
 	},
-	{Key: "kernel_works", Title: "OF", Unit: report.UnitCount, About: "works of the kernel and grid in steps"},
+	{
+		Key:    "kernel_operations",
+		OldKey: "kernel_works",
+		Title:  "OF",
+		Unit:   report.UnitCount,
+		About:  "operations of the kernel and grid in steps",
+	},
 	{
 		Key:   "longest_ns",
 		Title: "LONGEST",
@@ -393,7 +418,7 @@ var slowColumns = []report.Column{
 		Title: "GPU TIME",
 		Unit:  report.UnitText,
 		About: "certainty of LONGEST: a lower bound (bounded), or the time until the next measured start minus " +
-			"the typical durations of the works between (estimated)",
+			"the typical durations of the operations between (estimated)",
 	},
 	{
 		Key:   "typical_ns",
@@ -403,18 +428,19 @@ var slowColumns = []report.Column{
 			"bound, and the estimated mean plus two standard errors",
 	},
 	{Key: "longest_step", Title: "IN STEP", Unit: report.UnitID, About: "step that launched the longest"},
-	{Key: "slow_steps", Title: "STEPS", Unit: report.UnitText, About: "first steps that launched slow works"},
+	{Key: "slow_steps", Title: "STEPS", Unit: report.UnitText, About: "first steps that launched slow operations"},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
 	{Key: "grid", Title: "GRID", Unit: report.UnitText, About: "grid of the kernel"},
 	{Key: "site", Title: "SITE", Unit: report.UnitText, About: "call site that launched the longest"},
 	{Key: "kernel", Title: "KERNEL", Unit: report.UnitText, About: "kernel, graph or kind of copy"},
 }
 
-// slowTable returns a table with one row per kernel and grid with slow works.
+// slowTable returns a table with one row per kernel and grid with slow operations.
 func (sc *scan) slowTable() report.Table {
 	table := report.Table{
-		Name:      "slow_works",
-		Title:     "GPU works that ran for much longer than others of their kernel",
+		Name:      "slow_operations",
+		OldName:   "slow_works",
+		Title:     "GPU operations that ran for much longer than others of their kernel",
 		Columns:   slowColumns,
 		Keys:      []string{"kernel", "grid"},
 		Secondary: true,
@@ -424,17 +450,17 @@ func (sc *scan) slowTable() report.Table {
 		for _, l := range s.gpu.slow {
 			name := sc.gpuLabel(l.longest.key)
 			table.Add(report.Values{
-				"slow":         int64(len(l.list)),
-				"kernel_works": l.works,
-				"longest_ns":   l.longest.atLeastNs,
-				"typical_ns":   l.longest.typicalNs,
-				"gpu_quality":  l.longest.quality(),
-				"longest_step": int64(l.longest.step + 1),
-				"slow_steps":   stepNumbers(l.steps),
-				"pid":          int64(s.Pid),
-				"grid":         name.grid,
-				"site":         sc.t.SiteOfStack(l.longest.stack),
-				"kernel":       name.name,
+				"slow":              int64(len(l.list)),
+				"kernel_operations": l.operations,
+				"longest_ns":        l.longest.atLeastNs,
+				"typical_ns":        l.longest.typicalNs,
+				"gpu_quality":       l.longest.quality(),
+				"longest_step":      int64(l.longest.step + 1),
+				"slow_steps":        stepNumbers(l.steps),
+				"pid":               int64(s.Pid),
+				"grid":              name.grid,
+				"site":              sc.t.SiteOfStack(l.longest.stack),
+				"kernel":            name.name,
 			})
 		}
 	}

@@ -26,7 +26,7 @@ var gpuFactColumns = []report.Column{
 		Key:   "gpu_busy",
 		Title: "GPU busy",
 		Unit:  report.UnitText,
-		About: "bounds of the share of the window in which each GPU ran works of the recorded processes. Of a " +
+		About: "bounds of the share of the window in which each GPU ran operations of the recorded processes. Of a " +
 			"recording with more than 100,000 calls, only the first part is read. Bound by " +
 			"the GPU: " +
 			"at least 90%. Bound by the host: at most 70%. Else the reason is not clear",

@@ -29,12 +29,12 @@ func busyJob(full bool, pauseNs int64) *gpuprogram.Job {
 	return j
 }
 
-// busyPct returns the share of the recording in which the GPU ran works of the job.
+// busyPct returns the share of the recording in which the GPU ran operations of the job.
 func busyPct(j *gpuprogram.Job, durNs int64) float64 {
-	works := slices.Clone(j.Works)
-	slices.SortFunc(works, func(a, b gpuprogram.JobWork) int { return int(a.StartNs - b.StartNs) })
+	operations := slices.Clone(j.Works)
+	slices.SortFunc(operations, func(a, b gpuprogram.JobOperation) int { return int(a.StartNs - b.StartNs) })
 	busyNs, doneNs := int64(0), int64(0)
-	for _, w := range works {
+	for _, w := range operations {
 		busyNs += max(0, w.EndNs-max(w.StartNs, doneNs))
 		doneNs = max(doneNs, w.EndNs)
 	}

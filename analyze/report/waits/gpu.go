@@ -13,7 +13,7 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// maxGPUWaits bounds the waits whose works are found. Later waits have none.
+// maxGPUWaits bounds the waits whose operations are found. Later waits have none.
 const maxGPUWaits = 1 << 18
 
 // gpuWait is a wait for a stream or a context, with the last kernel before it.
@@ -21,26 +21,26 @@ type gpuWait struct {
 	startNs, endNs int64
 	site           waitSite
 	thread         origin.Thread
-	work           lastWork
-	callNs         int64             // start of the call of the work; 0: no work was queued since the wait before
-	nameNs         int64             // probable busy time by that work alone
-	busy           activity.Interval // time in which the work still ran or waited in the queue, ns
+	operation      lastOperation
+	callNs         int64             // start of the call of the operation; 0: none was queued since the wait before
+	nameNs         int64             // probable busy time by that operation alone
+	busy           activity.Interval // time in which the operation still ran or waited in the queue, ns
 }
 
-// lastWork identifies a work by its kind and label.
-type lastWork struct {
+// lastOperation identifies an operation by its kind and label.
+type lastOperation struct {
 	label int32
 	op    activity.Op
 }
 
-// waitQueue identifies the works that a wait waits for: those of a stream, or of all streams on a device.
+// waitQueue identifies the operations that a wait waits for: those of a stream, or of all streams on a device.
 type waitQueue struct {
 	stream      int64 // 0 for the default streams
 	pid, device int32
 	all         bool // all streams of the device
 }
 
-// gpuWaits finds the works that waits waited for.
+// gpuWaits finds the operations that waits waited for.
 type gpuWaits struct {
 	maxCalls int64 // query.Options.MaxTimedCalls
 	activity *activity.Activity
@@ -65,22 +65,22 @@ func (g *gpuWaits) add(c *calls.Call, name string) {
 	})
 }
 
-// read finds the works of the waits. With more calls than maxCalls, it finds those of the first waits.
+// read finds the operations of the waits. With more calls than maxCalls, it finds those of the first waits.
 func (g *gpuWaits) read(t *timeline.Timeline, sc *Scan) (err error) {
 	if g.activity, err = activity.OfPart(t, sc.Window, g.maxCalls); err != nil {
 		return err
 	}
 	return g.activity.EachWork(func(w *activity.Work) {
-		if w.Call.Op == activity.OpRecordEvent { // of little time, after the work that matters
+		if w.Call.Op == activity.OpRecordEvent { // of little time, after the operation that matters
 			return
 		}
 		stream := activity.RecordedHandle(w.Call.Stream)
-		g.addWork(w, g.firstWait(waitQueue{stream: stream, pid: w.Call.Pid, device: w.Call.Device}, w),
+		g.addOperation(w, g.firstWait(waitQueue{stream: stream, pid: w.Call.Pid, device: w.Call.Device}, w),
 			g.firstWait(waitQueue{pid: w.Call.Pid, device: w.Call.Device, all: true}, w))
 	})
 }
 
-// firstWait returns the first wait of a queue after the call of a work, or nil. Later waits find it done.
+// firstWait returns the first wait of a queue after the call of an operation, or nil. Later waits find it done.
 func (g *gpuWaits) firstWait(queue waitQueue, w *activity.Work) *gpuWait {
 	list := g.queues[queue]
 	at, _ := slices.BinarySearchFunc(list, w.Call.StartNs, func(a *gpuWait, ns int64) int {
@@ -92,9 +92,9 @@ func (g *gpuWaits) firstWait(queue waitQueue, w *activity.Work) *gpuWait {
 	return list[at]
 }
 
-// addWork adds a work to the first wait for its stream, and to the first wait for its device. If one of them
-// returned before the other began, the work was done by then.
-func (g *gpuWaits) addWork(w *activity.Work, stream, device *gpuWait) {
+// addOperation adds an operation to the first wait for its stream, and to the first wait for its device. If one of them
+// returned before the other began, the operation was done by then.
+func (g *gpuWaits) addOperation(w *activity.Work, stream, device *gpuWait) {
 	end, quality := w.ProbableEnd()
 	for _, waits := range [2][2]*gpuWait{{stream, device}, {device, stream}} {
 		wait, other := waits[0], waits[1]
@@ -104,24 +104,24 @@ func (g *gpuWaits) addWork(w *activity.Work, stream, device *gpuWait) {
 		if quality == activity.Unknown {
 			end = activity.Interval{LoNs: w.Call.StartNs, HiNs: wait.endNs}
 		}
-		wait.noteWork(w, activity.Interval{LoNs: wait.clip(end.LoNs), HiNs: wait.clip(end.HiNs)})
+		wait.noteOperation(w, activity.Interval{LoNs: wait.clip(end.LoNs), HiNs: wait.clip(end.HiNs)})
 	}
 }
 
-// noteWork notes a work that ends after a part of the wait. The wait ends after all works. It is named after
-// the kernel that ends last, and after another work only without a kernel.
-func (w *gpuWait) noteWork(work *activity.Work, busy activity.Interval) {
-	op := work.Call.Op
-	isKernel, hasKernel := isKernelOp(op), w.callNs != 0 && isKernelOp(w.work.op)
+// noteOperation notes an operation that ends after a part of the wait. The wait ends after all operations. It is named
+// after the kernel that ends last, and after another operation only without a kernel.
+func (w *gpuWait) noteOperation(operation *activity.Work, busy activity.Interval) {
+	op := operation.Call.Op
+	isKernel, hasKernel := isKernelOp(op), w.callNs != 0 && isKernelOp(w.operation.op)
 	endNs := busy.MiddleNs()
-	endsLast := endNs > w.nameNs || endNs == w.nameNs && work.Call.StartNs > w.callNs
+	endsLast := endNs > w.nameNs || endNs == w.nameNs && operation.Call.StartNs > w.callNs
 	if w.callNs == 0 || isKernel && !hasKernel || isKernel == hasKernel && endsLast {
-		w.callNs, w.work, w.nameNs = work.Call.StartNs, lastWork{work.Call.Label, op}, endNs
+		w.callNs, w.operation, w.nameNs = operation.Call.StartNs, lastOperation{operation.Call.Label, op}, endNs
 	}
 	w.busy = activity.Interval{LoNs: max(w.busy.LoNs, busy.LoNs), HiNs: max(w.busy.HiNs, busy.HiNs)}
 }
 
-// isKernelOp reports whether a work is a kernel or a graph.
+// isKernelOp reports whether an operation is a kernel or a graph.
 func isKernelOp(op activity.Op) bool { return op == activity.OpKernel || op == activity.OpGraph }
 
 // clip returns how long the wait had lasted at ns.
@@ -129,9 +129,9 @@ func (w *gpuWait) clip(ns int64) int64 { return max(0, min(ns, w.endNs)-w.startN
 
 // gpuSums sums up waits.
 type gpuSums struct {
-	waits  int64 // waits with a known work
+	waits  int64 // waits with a known operation
 	busy   activity.Interval
-	waitNs map[lastWork]int64 // time waited by work
+	waitNs map[lastOperation]int64 // time waited by operation
 }
 
 // sumWaits returns the sums of the waits by call site.
@@ -144,13 +144,13 @@ func (g *gpuWaits) sumWaits() map[waitSite]*gpuSums {
 			}
 			s := sums[w.site]
 			if s == nil {
-				s = &gpuSums{waitNs: make(map[lastWork]int64)}
+				s = &gpuSums{waitNs: make(map[lastOperation]int64)}
 				sums[w.site] = s
 			}
 			s.waits++
 			s.busy.LoNs += w.busy.LoNs
 			s.busy.HiNs += w.busy.HiNs
-			s.waitNs[w.work] += w.endNs - w.startNs
+			s.waitNs[w.operation] += w.endNs - w.startNs
 		}
 	}
 	return sums
@@ -179,8 +179,8 @@ func (g *gpuWaits) find(c *calls.Call, name string) *gpuWait {
 	return nil
 }
 
-// nameOf returns the name of a work.
-func (g *gpuWaits) nameOf(w lastWork) string {
+// nameOf returns the name of an operation.
+func (g *gpuWaits) nameOf(w lastOperation) string {
 	if w.op != activity.OpKernel && w.op != activity.OpGraph {
 		return w.op.String()
 	}
@@ -194,8 +194,8 @@ func (g *gpuWaits) nameOf(w lastWork) string {
 	return cmp.Or(symbolize.ShortKernel(l.Kernel), catalog.UnknownKernelName)
 }
 
-// mainWork returns the name of the work for which the waits waited longest, and the number of other names.
-func (g *gpuWaits) mainWork(s *gpuSums) string {
+// mainOperation returns the name of the operation for which the waits waited longest, and the number of other names.
+func (g *gpuWaits) mainOperation(s *gpuSums) string {
 	byName := make(map[string]int64)
 	for w, ns := range s.waitNs {
 		byName[g.nameOf(w)] += ns

@@ -14,9 +14,9 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// TestWaitsNameTheirWork compares the last work of waits, and how long the GPU was busy after they began, with
-// the truth.
-func TestWaitsNameTheirWork(t *testing.T) {
+// TestWaitsNameTheirOperation compares the last operation of waits, and how long the GPU was busy after they began,
+// with the truth.
+func TestWaitsNameTheirOperation(t *testing.T) {
 	testclass.Unit(t)
 	for _, full := range []bool{false, true} {
 		j := gpuprogram.NewJob(8, gpuprogram.Plan{Full: full})
@@ -24,9 +24,9 @@ func TestWaitsNameTheirWork(t *testing.T) {
 		th, main, side := p.Thread(), p.Stream(), p.Stream()
 		th.Enter("train.py", "main")
 		busyNs := map[string]int64{}
-		wait := func(line int, site string, work func(), wait func()) {
+		wait := func(line int, site string, operation func(), wait func()) {
 			th.Line(line)
-			work()
+			operation()
 			fromNs := th.NowNs
 			wait()
 			endNs := int64(0)
@@ -63,21 +63,22 @@ func TestWaitsNameTheirWork(t *testing.T) {
 		for i := range table.Rows {
 			row := &table.Rows[i]
 			site := table.Cell(row, "site").(string)
-			work, _ := table.Cell(row, "last_work").(string)
+			operation, _ := table.Cell(row, "last_operation").(string)
 			low, known := report.AsNumber(table.Cell(row, "gpu_busy_min_ns"))
 			high, _ := report.AsNumber(table.Cell(row, "gpu_busy_max_ns"))
 			truth := float64(busyNs[site])
-			t.Logf("full %v, %s: %q, %.2f to %.2f ms, truth %.2f", full, site, work, low/1e6, high/1e6, truth/1e6)
-			if !strings.HasPrefix(work, want[site]) || want[site] == "" && work != "" || known != (want[site] != "") ||
+			t.Logf("full %v, %s: %q, %.2f to %.2f ms, truth %.2f", full, site, operation, low/1e6, high/1e6, truth/1e6)
+			if !strings.HasPrefix(operation, want[site]) || want[site] == "" && operation != "" ||
+				known != (want[site] != "") ||
 				truth < low ||
 				truth > high {
-				t.Errorf("full %v, %s: %q, %.0f to %.0f, truth %.0f", full, site, work, low, high, truth)
+				t.Errorf("full %v, %s: %q, %.0f to %.0f, truth %.0f", full, site, operation, low, high, truth)
 			}
 			if full && low < truth/2 {
 				t.Errorf("full %v, %s: the lower bound %.0f is far below %.0f", full, site, low, truth)
 			}
 		}
-		names := analyzetest.ColumnTexts(t, r, "longest", "last_work")
+		names := analyzetest.ColumnTexts(t, r, "longest", "last_operation")
 		if len(table.Rows) != 3 || !slices.Contains(names, "loss") || full && slices.Contains(names, "short") {
 			t.Errorf("%d rows, longest waits for %v", len(table.Rows), slices.Compact(names))
 		}

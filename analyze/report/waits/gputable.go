@@ -15,26 +15,26 @@ var gpuColumns = []report.Column{
 		Key:   "gpu_busy_min_ns",
 		Title: "GPU BUSY MIN",
 		Unit:  report.UnitNs,
-		About: "lower bound of the time after the start of the waits until their last works ended on the GPU: the " +
-			"rest " +
-			"of the wait is latency",
+		About: "lower bound of the time after the start of the waits until their last operations ended on the GPU: " +
+			"the rest of the wait is latency",
 	},
 	{
 		Key: "gpu_busy_max_ns", Title: "GPU BUSY MAX", Unit: report.UnitNs,
-		About: "upper bound of the same time. Waits whose last work is unknown count as 0 in both: see gpu_waits",
+		About: "upper bound of the same time. Waits whose last operation is unknown count as 0 in both: see gpu_waits",
 	},
 	{
 		Key:   "gpu_waits",
 		Title: "",
 		Unit:  report.UnitCount,
-		About: "waits whose last work is known. Waits for events are unknown, and waits before which no work was " +
-			"queued",
+		About: "waits whose last operation is known. Waits for events are unknown, and waits before which no " +
+			"operation was queued",
 	},
 	{
-		Key:   "last_work",
-		Title: "LAST WORK",
-		Unit:  report.UnitText,
-		About: "the kernel or graph that ends last among the works that the wait waits for; a copy or memset if " +
+		Key:    "last_operation",
+		OldKey: "last_work",
+		Title:  "LAST OPERATION",
+		Unit:   report.UnitText,
+		About: "the kernel or graph that ends last among the operations that the wait waits for; a copy or memset if " +
 			"there is " +
 			"none. If several differ, that with the longest waits, and the number of others",
 	},
@@ -67,7 +67,7 @@ func (sc *Scan) addGPUFacts(r *report.Report) {
 	}
 	text := any(nil)
 	if waits > 0 {
-		text = fmt.Sprintf("still busy for %s to %s of %s waited; the last work of %s of %s is known",
+		text = fmt.Sprintf("still busy for %s to %s of %s waited; the last operation of %s of %s is known",
 			units.FormatDuration(sum.busy.LoNs), units.FormatDuration(sum.busy.HiNs), units.FormatDuration(waitNs),
 			units.FormatCount(sum.waits), units.CountWithNoun(waits, "wait"))
 		if ns := sc.gpu.activity.UntilNs; ns != 0 {
@@ -97,17 +97,22 @@ func (sc *Scan) gpuValues(s *gpuSums) report.Values {
 	case sc.gpu == nil:
 		return nil
 	case s == nil:
-		return report.Values{"gpu_busy_min_ns": nil, "gpu_busy_max_ns": nil, "gpu_waits": int64(0), "last_work": nil}
+		return report.Values{
+			"gpu_busy_min_ns": nil,
+			"gpu_busy_max_ns": nil,
+			"gpu_waits":       int64(0),
+			"last_operation":  nil,
+		}
 	}
 	return report.Values{
 		"gpu_busy_min_ns": s.busy.LoNs,
 		"gpu_busy_max_ns": s.busy.HiNs,
 		"gpu_waits":       s.waits,
-		"last_work":       sc.gpu.mainWork(s),
+		"last_operation":  sc.gpu.mainOperation(s),
 	}
 }
 
-// gpuSumsOf returns the sums of one wait, or nil if its work is unknown.
+// gpuSumsOf returns the sums of one wait, or nil if its operation is unknown.
 func (sc *Scan) gpuSumsOf(c *calls.Call, name string) *gpuSums {
 	if sc.gpu == nil {
 		return nil
@@ -116,5 +121,5 @@ func (sc *Scan) gpuSumsOf(c *calls.Call, name string) *gpuSums {
 	if w == nil {
 		return nil
 	}
-	return &gpuSums{waits: 1, busy: w.busy, waitNs: map[lastWork]int64{w.work: w.endNs - w.startNs}}
+	return &gpuSums{waits: 1, busy: w.busy, waitNs: map[lastOperation]int64{w.operation: w.endNs - w.startNs}}
 }

@@ -50,3 +50,18 @@ func TestDefinitions(t *testing.T) {
 		t.Errorf("two reports have the same name: %q", names)
 	}
 }
+
+// TestFormerNameIsHidden checks that the command of a former name is that of the report, and that help does not list it.
+func TestFormerNameIsHidden(t *testing.T) {
+	testclass.Unit(t)
+	cmd, _, err := New().Find([]string{"works"})
+	if err != nil || cmd.Name() != "works" || cmd.IsAvailableCommand() {
+		t.Fatalf("works is the command %v, %v", cmd.Name(), err)
+	}
+	if want := analyze.FindReport("operations"); cmd.Short != want.Short || cmd.RunE == nil {
+		t.Errorf("works shows %q", cmd.Short)
+	}
+	if slices.Contains(reportNames(), "works") {
+		t.Error("the shell completes works")
+	}
+}

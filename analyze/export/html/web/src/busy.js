@@ -24,6 +24,6 @@ export function drawBusy(box, data, charts) {
 		};
 		draw("busy share", { unit: "%", height: isWide ? 220 : 160, series: busySeries(gpu), leastTop: 100 });
 		const series = queueSeries(gpu);
-		if (series.length > 0) draw("works in the queue", { unit: "count", height: 120, series, leastTop: 2 });
+		if (series.length > 0) draw("operations in the queue", { unit: "count", height: 120, series, leastTop: 2 });
 	}
 }

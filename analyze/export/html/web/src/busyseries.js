@@ -26,7 +26,7 @@ export function busySeries(gpu) {
  * Returns the series of the queue of a GPU.
  *
  * @param {import("./data.js").Busy} gpu
- * @returns {import("./chart.js").Series[]} none if no work ever waited in the queue
+ * @returns {import("./chart.js").Series[]} none if no operation ever waited in the queue
  */
 export function queueSeries(gpu) {
 	if (!gpu.qmax.some((n) => n >= 0.05)) return [];

@@ -38,15 +38,15 @@
  * @property {?number[]} v
  *
  * @typedef {object} Busy the busy time of a GPU by a process, in equal parts of the time between its
- *     first and its last work; each list has one entry per part, null where nothing is known
+ *     first and its last operation; each list has one entry per part, null where nothing is known
  * @property {string} title
  * @property {number} from start of the first part
  * @property {number} to end of the last part
  * @property {?number[]} lo lower bound of the busy share, in percent
  * @property {?number[]} mid probable busy share; empty if only bounds are known
  * @property {?number[]} hi upper bound of the busy share
- * @property {?number[]} q median number of works in the queue
- * @property {?number[]} qmax largest number of works in the queue
+ * @property {?number[]} q median number of operations in the queue
+ * @property {?number[]} qmax largest number of operations in the queue
  * @property {number} [until] end of the part of the recording that was read
  *
  * @typedef {object} Steps the steps of a process; t, ns and n have one entry for each shown step that

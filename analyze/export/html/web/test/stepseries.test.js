@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { outlierLabels, stepSeries, stepTexts } from "../src/stepseries.js";
 
 const data = {
-	from: 0, to: 9, texts: ["slow kernel", "a work of gemm ran for 2ms", "", "no call differs", "in a call"],
+	from: 0, to: 9, texts: ["slow kernel", "an operation of gemm ran for 2ms", "", "no call differs", "in a call"],
 };
 
 const steps = {
@@ -53,6 +53,6 @@ test("each step has a sentence, in order of time", () => {
 	assert.deepEqual([...texts.keys()], [1, 2, 3, 4, 5]);
 	assert.equal(texts.get(3), "Step 3 at 3.00 s: 2.0 ms");
 	assert.equal(texts.get(2), "Step 2 at 2.00 s: 5.0 ms, 4.0 ms longer than the median. " +
-		"Outlier, slow kernel: a work of gemm ran for 2ms");
+		"Outlier, slow kernel: an operation of gemm ran for 2ms");
 	assert.match(texts.get(4), /Outlier, unknown cause: no call differs$/);
 });

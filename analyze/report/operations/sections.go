@@ -1,4 +1,4 @@
-package works
+package operations
 
 import (
 	"github.com/gpurec/gpurec/analyze/report"

@@ -11,17 +11,17 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// gpuWorks has the works that the GPU had begun and not finished at the reported time, by process.
-type gpuWorks struct {
+// gpuOperations has the operations that the GPU had begun and not finished at the reported time, by process.
+type gpuOperations struct {
 	activity   *activity.Activity
-	unfinished map[int32][]activity.UnfinishedWork // the longest running work first
+	unfinished map[int32][]activity.UnfinishedWork // the longest running operation first
 	paired     map[int32]bool                      // processes with a stream whose channel is known
 }
 
-// addGPUWorks reads the unfinished works of processes without progress, and adds the works that the GPU
+// addGPUOperations reads the unfinished operations of processes without progress, and adds the operations that the GPU
 // is stuck in to their evidence.
-func (s *Scan) addGPUWorks(verdicts []ProcessVerdict) error {
-	s.works = gpuWorks{unfinished: make(map[int32][]activity.UnfinishedWork), paired: make(map[int32]bool)}
+func (s *Scan) addGPUOperations(verdicts []ProcessVerdict) error {
+	s.operations = gpuOperations{unfinished: make(map[int32][]activity.UnfinishedWork), paired: make(map[int32]bool)}
 	if len(s.T.Facts.Channels) == 0 || len(verdicts) == 0 || verdicts[0].State >= StateAlive {
 		return nil
 	}
@@ -29,58 +29,58 @@ func (s *Scan) addGPUWorks(verdicts []ProcessVerdict) error {
 	if err != nil {
 		return err
 	}
-	s.works.activity = a
+	s.operations.activity = a
 	for i := range a.Streams {
 		if a.Streams[i].Channel != 0 {
-			s.works.paired[a.Streams[i].Pid] = true
+			s.operations.paired[a.Streams[i].Pid] = true
 		}
 	}
 	list, err := a.Unfinished(s.EndNs)
 	for i := range list {
 		pid := list[i].Call.Pid
-		s.works.unfinished[pid] = append(s.works.unfinished[pid], list[i])
+		s.operations.unfinished[pid] = append(s.operations.unfinished[pid], list[i])
 	}
 	for i := range verdicts {
 		if verdicts[i].State < StateAlive {
-			s.setGPUWork(&verdicts[i])
+			s.setGPUOperation(&verdicts[i])
 		}
 	}
 	return err
 }
 
-// setGPUWork adds the work that the GPU is stuck in to the evidence of a process without progress.
-func (s *Scan) setGPUWork(p *ProcessVerdict) {
+// setGPUOperation adds the operation that the GPU is stuck in to the evidence of a process without progress.
+func (s *Scan) setGPUOperation(p *ProcessVerdict) {
 	pid := p.History.Pid
-	list := s.works.unfinished[pid]
+	list := s.operations.unfinished[pid]
 	switch {
-	case !s.works.paired[pid]:
+	case !s.operations.paired[pid]:
 	case len(list) == 0:
-		p.gpu.works = "the GPU has finished all works of the process whose channels are known"
+		p.gpu.operations = "the GPU has finished all operations of the process whose channels are known"
 	default:
-		p.gpu.works = s.stuckSentence(p, &list[0])
+		p.gpu.operations = s.stuckSentence(p, &list[0])
 	}
 }
 
-// stuckSentence describes the longest running work of a process.
+// stuckSentence describes the longest running operation of a process.
 func (s *Scan) stuckSentence(p *ProcessVerdict, w *activity.UnfinishedWork) string {
-	name, _ := s.workName(w)
+	name, _ := s.operationName(w)
 	been := "has been"
 	if w.StartQuality < activity.Bounded {
-		been = "has probably been" // no wait confirms the number of the work
+		been = "has probably been" // no wait confirms the number of the operation
 	}
 	text := fmt.Sprintf("the GPU %s in %s for %s", been, name, units.FormatDuration(s.EndNs-w.StartNs()))
 	if w.Behind == 0 && p.waitingIn == nil {
 		text = fmt.Sprintf(
-			"the last work of the GPU, %s, began %s before; nothing waits for it, so it may have ended",
+			"the last operation of the GPU, %s, began %s before; nothing waits for it, so it may have ended",
 			name,
 			units.FormatDuration(s.EndNs-w.StartNs()),
 		)
 	}
-	if site := s.siteOfWork(w); site != "" {
+	if site := s.siteOfOperation(w); site != "" {
 		text += ", launched by " + site
 	}
 	if w.Behind > 0 {
-		text += "; " + units.CountWithNoun(w.Behind, "more work") + " of the stream had not begun"
+		text += "; " + units.CountWithNoun(w.Behind, "more operation") + " of the stream had not begun"
 	}
 	if strings.Contains(strings.ToLower(name), "nccl") {
 		text += "; it is a collective, which spins until all peers take part"
@@ -88,8 +88,8 @@ func (s *Scan) stuckSentence(p *ProcessVerdict, w *activity.UnfinishedWork) stri
 	return text
 }
 
-// workName returns the kernel or the kind of a work, and its grid ("" without one).
-func (s *Scan) workName(w *activity.UnfinishedWork) (name, grid string) {
+// operationName returns the kernel or the kind of an operation, and its grid ("" without one).
+func (s *Scan) operationName(w *activity.UnfinishedWork) (name, grid string) {
 	switch w.Call.Op {
 	case activity.OpFill:
 		return "a memset", ""
@@ -101,7 +101,7 @@ func (s *Scan) workName(w *activity.UnfinishedWork) (name, grid string) {
 	if w.Call.Label < 0 {
 		return "a kernel", ""
 	}
-	l := &s.works.activity.Labels[w.Call.Label]
+	l := &s.operations.activity.Labels[w.Call.Label]
 	if w.Call.Op == activity.OpGraph {
 		return fmt.Sprintf("graph 0x%x", uint64(l.Graph)), ""
 	}
@@ -114,60 +114,72 @@ func (s *Scan) workName(w *activity.UnfinishedWork) (name, grid string) {
 	return symbolize.ShortKernel(l.Kernel), grid
 }
 
-// siteOfWork returns the call site of a work, or "".
-func (s *Scan) siteOfWork(w *activity.UnfinishedWork) string {
+// siteOfOperation returns the call site of an operation, or "".
+func (s *Scan) siteOfOperation(w *activity.UnfinishedWork) string {
 	if w.Call.Stack == 0 {
 		return ""
 	}
 	return s.T.SiteOfStack(w.Call.Stack)
 }
 
-// workColumns are the columns of Scan.workTable.
-var workColumns = []report.Column{
+// operationColumns are the columns of Scan.operationTable.
+var operationColumns = []report.Column{
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
-	{Key: "stream", Title: "STREAM", Unit: report.UnitText, About: "CUDA stream of the work"},
+	{Key: "stream", Title: "STREAM", Unit: report.UnitText, About: "CUDA stream of the operation"},
 	{
 		Key: "running_ns", Title: "BEGAN", Unit: report.UnitNs,
-		About: "time from the start of the work on the GPU to the reported time",
+		About: "time from the start of the operation on the GPU to the reported time",
 	},
 	{
 		Key: "running_error_ns", Title: "±", Unit: report.UnitNs,
 		About: "half the distance between the bounds of BEGAN",
 	},
 	{
-		Key: "quality", Title: "KNOWN", Unit: report.UnitText,
-		About: "certainty of work and BEGAN: measured, bounded, or estimated if no later wait confirms the number of " +
-			"the work",
+		Key:   "quality",
+		Title: "KNOWN",
+		Unit:  report.UnitText,
+		About: "certainty of operation and BEGAN: measured, bounded, or estimated if no later wait confirms the " +
+			"number of the operation",
 	},
-	{Key: "work", Title: "WORK", Unit: report.UnitText, About: "kernel, graph or kind of the work"},
+	{
+		Key:    "operation",
+		OldKey: "work",
+		Title:  "OPERATION",
+		Unit:   report.UnitText,
+		About:  "kernel, graph or kind of the operation",
+	},
 	{Key: "grid", Title: "GRID", Unit: report.UnitText, About: "grid of the kernel"},
 	{
 		Key: "number", Title: "NUMBER", Unit: report.UnitID,
-		About: "counter of the channel when the work began",
+		About: "counter of the channel when the operation began",
 	},
 	{Key: "channel", Title: "CHANNEL", Unit: report.UnitID, About: "number of the channel in the recording"},
 	{
 		Key: "behind", Title: "BEHIND", Unit: report.UnitCount,
-		About: "later works of the stream that had not begun",
+		About: "later operations of the stream that had not begun",
 	},
 	{
 		Key: "site", Title: "SITE", Unit: report.UnitText,
-		About: "call site: the frame of the program's own code that launched the work",
+		About: "call site: the frame of the program's own code that launched the operation",
 	},
 }
 
-// workTable returns a table with the unfinished works of processes without progress.
-func (s *Scan) workTable(verdicts []ProcessVerdict) report.Table {
+// operationTable returns a table with the unfinished operations of processes without progress.
+func (s *Scan) operationTable(verdicts []ProcessVerdict) report.Table {
 	table := report.Table{
-		Name: "gpu_works", Title: "works that the GPU is not known to have finished", Columns: workColumns,
-		Keys: []string{}, HideFirst: []string{"channel", "running_error_ns"},
+		Name:      "gpu_operations",
+		OldName:   "gpu_works",
+		Title:     "operations that the GPU is not known to have finished",
+		Columns:   operationColumns,
+		Keys:      []string{},
+		HideFirst: []string{"channel", "running_error_ns"},
 	}
 	for i := range verdicts {
 		if verdicts[i].State >= StateAlive {
 			continue
 		}
-		for k := range s.works.unfinished[verdicts[i].History.Pid] {
-			s.addWorkRow(&table, &s.works.unfinished[verdicts[i].History.Pid][k])
+		for k := range s.operations.unfinished[verdicts[i].History.Pid] {
+			s.addOperationRow(&table, &s.operations.unfinished[verdicts[i].History.Pid][k])
 		}
 	}
 	return table
@@ -178,20 +190,20 @@ var qualityNames = map[activity.Quality]string{
 	activity.Measured: "measured", activity.Bounded: "bounded", activity.Estimated: "estimated",
 }
 
-func (s *Scan) addWorkRow(table *report.Table, w *activity.UnfinishedWork) {
-	name, grid := s.workName(w)
+func (s *Scan) addOperationRow(table *report.Table, w *activity.UnfinishedWork) {
+	name, grid := s.operationName(w)
 	row := table.Add(report.Values{
 		"pid":              int64(w.Call.Pid),
 		"stream":           query.StreamName(activity.RecordedHandle(w.Call.Stream)),
 		"running_ns":       s.EndNs - w.StartNs(),
 		"running_error_ns": w.Start.WidthNs() / 2,
 		"quality":          qualityNames[w.StartQuality],
-		"work":             name,
+		"operation":        name,
 		"grid":             units.TextOrNil(grid),
 		"number":           w.LikelyNumber,
 		"channel":          int64(w.Channel),
 		"behind":           w.Behind,
-		"site":             units.TextOrNil(s.siteOfWork(w)),
+		"site":             units.TextOrNil(s.siteOfOperation(w)),
 	})
 	row.StackID = w.Call.Stack
 }

@@ -1,4 +1,4 @@
-package works
+package operations
 
 import (
 	"github.com/gpurec/gpurec/analyze/model/activity"
@@ -10,12 +10,12 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
 
-// Run reports the works of each channel and stream, the certainty of their times, and the bounds of
+// Run reports the operations of each channel and stream, the certainty of their times, and the bounds of
 // the busy time. It returns a *quality.MissingClassError if the recording lacks necessary classes
 // of calls, and a *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.NewView()
-	if err := quality.CheckClasses(t, "works", NeededCallClasses); err != nil {
+	if err := quality.CheckClasses(t, "operations", NeededCallClasses); err != nil {
 		return nil, err
 	}
 	s := survey{t: t, filter: &opt.Filter, window: opt.Filter.NarrowWindow(t.RecordingWindow())}
@@ -27,7 +27,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		return nil, err
 	}
 	r := &report.Report{
-		Command:   "works",
+		Command:   "operations",
 		Window:    s.window,
 		Quality:   quality.OfRecording(t, counts),
 		Notes:     t.Facts.Notes,

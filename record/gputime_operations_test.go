@@ -20,20 +20,20 @@ import (
 	"github.com/gpurec/gpurec/record/simtest"
 )
 
-// workReview compares the computed times of works with the ledger. Times are Unix ns on the clock of
+// operationReview compares the computed times of operations with the ledger. Times are Unix ns on the clock of
 // the recording.
-type workReview struct {
+type operationReview struct {
 	t          *testing.T
 	run        *gpuRun
 	offsetNs   int64             // recording's clock minus CLOCK_MONOTONIC
 	ledgerToNs int64             // recording's clock minus the ledger's CLOCK_REALTIME
-	callNs     map[int32][]int64 // starts of calls with works by thread, CLOCK_MONOTONIC
-	works      map[ledgerCallKey][]*simtest.Work
+	callNs     map[int32][]int64 // starts of calls with operations by thread, CLOCK_MONOTONIC
+	operations map[ledgerCallKey][]*simtest.Operation
 
 	result *activity.Result
 	counts activity.WorkCounts
-	tried  int64 // works with a channel
-	// seen counts works that began after the recorder had found their channel.
+	tried  int64 // operations with a channel
+	// seen counts operations that began after the recorder had found their channel.
 	seen, seenMeasured int64
 	launchNs           []int64                 // starts of launches with a channel, Unix ns
 	seenCalls          []numberedCall          // of seen
@@ -42,43 +42,43 @@ type workReview struct {
 	stalls             []activity.Interval     // see stallsOf
 	stalled            int                     // values that miss the truth by a stall
 	wrong              []string
-	// tornStreams has the streams with a work on a channel with a torn row. Its time bounds the works after
+	// tornStreams has the streams with an operation on a channel with a torn row. Its time bounds the operations after
 	// it on the stream, which may run on other channels.
 	tornStreams map[int32]bool
 	wrongByTorn int // wrong values of streams in tornStreams
 	widthsNs    []int64
 }
 
-// ledgerCallKey identifies a call that submitted works.
+// ledgerCallKey identifies a call that submitted operations.
 type ledgerCallKey struct {
 	tid    int32
 	callNs int64
 }
 
-// reviewWorks computes the activity of a recording of works, and compares it with the ledger.
-func reviewWorks(t *testing.T, run *gpuRun) *workReview {
+// reviewOperations computes the activity of a recording of operations, and compares it with the ledger.
+func reviewOperations(t *testing.T, run *gpuRun) *operationReview {
 	t.Helper()
 	clock := run.ledger.Clocks[0]
 	offsetNs := run.result.Meta.ClockOffsetNs
-	v := &workReview{
+	v := &operationReview{
 		t: t, run: run, offsetNs: offsetNs,
 		ledgerToNs: offsetNs - clock.RealMinusMonotonicNs,
-		callNs:     make(map[int32][]int64), works: make(map[ledgerCallKey][]*simtest.Work),
+		callNs:     make(map[int32][]int64), operations: make(map[ledgerCallKey][]*simtest.Operation),
 		streamOf: make(map[ledgerCallKey]int32), tornStreams: make(map[int32]bool),
 	}
-	for i := range run.ledger.Works {
-		w := &run.ledger.Works[i]
+	for i := range run.ledger.Operations {
+		w := &run.ledger.Operations[i]
 		key := ledgerCallKey{w.Tid, w.CallNs}
-		if v.works[key] == nil {
+		if v.operations[key] == nil {
 			v.callNs[w.Tid] = append(v.callNs[w.Tid], w.CallNs)
 		}
-		v.works[key] = append(v.works[key], w)
+		v.operations[key] = append(v.operations[key], w)
 	}
 	for _, list := range v.callNs {
 		slices.Sort(list)
 	}
 	v.lateNs = min(v.lateness().seenNs, mostLateNs())
-	v.stalls = v.stallsOf(run.ledger.Works)
+	v.stalls = v.stallsOf(run.ledger.Operations)
 	rec, err := format.Open(run.result.Output)
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func reviewWorks(t *testing.T, run *gpuRun) *workReview {
 		t.Fatal(err)
 	}
 	v.result = computed.Result
-	if err := computed.EachWork(v.checkWork); err != nil {
+	if err := computed.EachWork(v.checkOperation); err != nil {
 		t.Fatal(err)
 	}
 	v.checkBusy()
@@ -101,14 +101,14 @@ func reviewWorks(t *testing.T, run *gpuRun) *workReview {
 	return v
 }
 
-// kindsOfOps are the kinds of works in the ledger.
+// kindsOfOps are the kinds of operations in the ledger.
 var kindsOfOps = map[activity.Op]string{
 	activity.OpKernel: "kernel", activity.OpGraph: "graph", activity.OpFill: "set", activity.OpRecordEvent: "event",
 	activity.OpCopyOnDevice: "copy-on-device", activity.OpCopyToDevice: "copy-in", activity.OpCopyToHost: "copy-out",
 }
 
-// lastWorkOf returns the last work of a call in the ledger. Its words are those of the call.
-func (v *workReview) lastWorkOf(w *activity.Work) *simtest.Work {
+// lastOperationOf returns the last operation of a call in the ledger. Its words are those of the call.
+func (v *operationReview) lastOperationOf(w *activity.Work) *simtest.Operation {
 	startNs := w.Call.StartNs - v.offsetNs
 	starts := v.callNs[w.Call.Tid]
 	i := sort.Search(len(starts), func(i int) bool { return starts[i] > startNs })
@@ -120,7 +120,7 @@ func (v *workReview) lastWorkOf(w *activity.Work) *simtest.Work {
 		return nil
 	}
 	v.streamOf[key] = w.Stream
-	list := v.works[key]
+	list := v.operations[key]
 	for i := len(list) - 1; i >= 0; i-- {
 		if list[i].Kind == kindsOfOps[w.Call.Op] {
 			return list[i]
@@ -129,12 +129,12 @@ func (v *workReview) lastWorkOf(w *activity.Work) *simtest.Work {
 	return nil
 }
 
-func (v *workReview) checkWork(w *activity.Work) {
-	truth := v.lastWorkOf(w)
+func (v *operationReview) checkOperation(w *activity.Work) {
+	truth := v.lastOperationOf(w)
 	if truth == nil && v.run.stuckNs > 0 && w.Call.StartNs-v.offsetNs > v.run.stuckNs {
 		if w.StartQuality >= activity.Bounded && w.Start.LoNs < v.run.result.Meta.EndNs &&
 			w.Start.HiNs < activity.UnknownNs {
-			v.wrong = append(v.wrong, fmt.Sprintf("%+v waits behind a work that never ends", w))
+			v.wrong = append(v.wrong, fmt.Sprintf("%+v waits behind an operation that never ends", w))
 		}
 		return
 	}
@@ -162,8 +162,8 @@ func (v *workReview) checkWork(w *activity.Work) {
 	}
 }
 
-// isRight reports whether all values of a work agree with the ledger.
-func (v *workReview) isRight(w *activity.Work, truth *simtest.Work) bool {
+// isRight reports whether all values of an operation agree with the ledger.
+func (v *operationReview) isRight(w *activity.Work, truth *simtest.Operation) bool {
 	startNs, endNs := truth.StartNs+v.ledgerToNs, truth.EndNs+v.ledgerToNs
 	ok := true
 	if w.StartQuality == activity.Measured {
@@ -185,13 +185,13 @@ func (v *workReview) isRight(w *activity.Work, truth *simtest.Work) bool {
 	return ok
 }
 
-// wholeGraph returns the launch of a graph with several works, from the first to the last one; nil: there is
-// one work. The model may have learned their number.
-func (v *workReview) wholeGraph(w *activity.Work, last *simtest.Work) *simtest.Work {
+// wholeGraph returns the launch of a graph with several operations, from the first to the last one; nil: there is
+// one operation. The model may have learned their number.
+func (v *operationReview) wholeGraph(w *activity.Work, last *simtest.Operation) *simtest.Operation {
 	if w.Call.Op != activity.OpGraph {
 		return nil
 	}
-	for _, first := range v.works[ledgerCallKey{last.Tid, last.CallNs}] {
+	for _, first := range v.operations[ledgerCallKey{last.Tid, last.CallNs}] {
 		if first.Kind == last.Kind && first != last {
 			whole := *last
 			whole.StartNs, whole.Counter = first.StartNs, first.Counter
@@ -202,13 +202,14 @@ func (v *workReview) wholeGraph(w *activity.Work, last *simtest.Work) *simtest.W
 }
 
 // contains reports whether an interval contains a time, apart from late words.
-func (v *workReview) contains(i activity.Interval, ns int64) bool {
+func (v *operationReview) contains(i activity.Interval, ns int64) bool {
 	return i.LoNs-v.lateNs <= ns && ns <= i.HiNs
 }
 
 // stalledNs returns by how much an interval is later than a time, Unix ns, because words were late all the time between
-// the two: the recorder saw the old words until then. It is 0 if the interval contains the time, or words were not late.
-func (v *workReview) stalledNs(i activity.Interval, ns int64) int64 {
+// the two: the recorder saw the old words until then. It is 0 if the interval contains the time, or words were not
+// late.
+func (v *operationReview) stalledNs(i activity.Interval, ns int64) int64 {
 	if v.contains(i, ns) || ns > i.LoNs {
 		return 0
 	}
@@ -222,11 +223,11 @@ func (v *workReview) stalledNs(i activity.Interval, ns int64) int64 {
 
 // stallsOf returns the times in which a word should have been written, and was not yet, in order and without overlaps.
 // The thread that plays the GPU had lost its processor.
-func (v *workReview) stallsOf(works []simtest.Work) (stalls []activity.Interval) {
+func (v *operationReview) stallsOf(operations []simtest.Operation) (stalls []activity.Interval) {
 	const stallNs = 5000
 	var all []activity.Interval
-	for i := range works {
-		if w := &works[i]; w.WrittenNs-w.WordNs >= stallNs {
+	for i := range operations {
+		if w := &operations[i]; w.WrittenNs-w.WordNs >= stallNs {
 			all = append(all, activity.Interval{LoNs: w.WordNs + v.ledgerToNs, HiNs: w.WrittenNs + v.ledgerToNs})
 		}
 	}
@@ -246,13 +247,13 @@ func (v *workReview) stallsOf(works []simtest.Work) (stalls []activity.Interval)
 // later. On one CPU, it also takes turns with the recorder.
 type lateness struct{ writtenNs, seenNs int64 }
 
-func (v *workReview) lateness() (late lateness) {
+func (v *operationReview) lateness() (late lateness) {
 	const windowNs, assumedNs, enoughRows = 250_000_000, 1000, 20
-	works := v.run.works()
+	operations := v.run.operations()
 	least, rows := make(map[int64]lateness), make(map[int64]int)
 	for i := range v.run.rows {
 		r := &v.run.rows[i]
-		w := works[workIdentity{r.Pid, uint64(v.run.channels[r.Channel].Ptr), r.Counter, r.GPUTimeNs}]
+		w := operations[operationIdentity{r.Pid, uint64(v.run.channels[r.Channel].Ptr), r.Counter, r.GPUTimeNs}]
 		if w == nil {
 			continue
 		}
@@ -281,7 +282,7 @@ func mostLateNs() int64 {
 	return 20_000
 }
 
-func (v *workReview) count(w *activity.Work, truth *simtest.Work) {
+func (v *operationReview) count(w *activity.Work, truth *simtest.Operation) {
 	v.tried++
 	late := truth.StartNs+v.ledgerToNs > v.run.channels[w.Channel].StartNs
 	if late {
@@ -309,16 +310,16 @@ func (v *workReview) count(w *activity.Work, truth *simtest.Work) {
 }
 
 // checkBusy compares the busy times of channels with the ledger.
-func (v *workReview) checkBusy() {
-	works := make(map[workIdentity]ledgerChannel)
-	for i := range v.run.ledger.Works {
-		w := &v.run.ledger.Works[i]
-		works[workIdentity{w.Pid, w.Slot, w.Counter, w.GPUNs}] = ledgerChannel{w.Pid, w.Channel}
+func (v *operationReview) checkBusy() {
+	operations := make(map[operationIdentity]ledgerChannel)
+	for i := range v.run.ledger.Operations {
+		w := &v.run.ledger.Operations[i]
+		operations[operationIdentity{w.Pid, w.Slot, w.Counter, w.GPUNs}] = ledgerChannel{w.Pid, w.Channel}
 	}
 	of := make(map[int32]ledgerChannel)
 	for i := range v.run.rows {
 		r := &v.run.rows[i]
-		if key, ok := works[workIdentity{r.Pid, uint64(v.run.channels[r.Channel].Ptr), r.Counter, r.GPUTimeNs}]; ok {
+		if key, ok := operations[operationIdentity{r.Pid, uint64(v.run.channels[r.Channel].Ptr), r.Counter, r.GPUTimeNs}]; ok {
 			of[r.Channel] = key
 		}
 	}
@@ -339,9 +340,9 @@ func (v *workReview) checkBusy() {
 
 // busyNs returns the busy time of a channel in the ledger, as ChannelActivity.Busy defines it: an earlier stream may
 // have had the handle of one of the streams.
-func (v *workReview) busyNs(c *activity.ChannelActivity, of ledgerChannel) (ns int64) {
-	for i := range v.run.ledger.Works {
-		w := &v.run.ledger.Works[i]
+func (v *operationReview) busyNs(c *activity.ChannelActivity, of ledgerChannel) (ns int64) {
+	for i := range v.run.ledger.Operations {
+		w := &v.run.ledger.Operations[i]
 		if w.Pid != of.pid || w.Channel != of.channel {
 			continue
 		}
@@ -353,8 +354,8 @@ func (v *workReview) busyNs(c *activity.ChannelActivity, of ledgerChannel) (ns i
 	return ns
 }
 
-func (v *workReview) log() {
-	calls, paired := int64(len(v.works)), 0
+func (v *operationReview) log() {
+	calls, paired := int64(len(v.operations)), 0
 	for _, c := range v.result.Channels {
 		if len(c.Streams) > 0 {
 			paired++
@@ -379,7 +380,7 @@ func (v *workReview) log() {
 		width = v.widthsNs[len(v.widthsNs)/2]
 	}
 	v.t.Logf("%d calls: %.1f %% have a channel, %.1f %% measured, %.1f %% bounded (median %d µs), %.1f %% estimated, "+
-		"%.1f %% unknown; measured of works after their channel was found: %.1f %%; %d of %d channels paired; %d wrong, %d of streams with a torn row; words up to %d ns late, "+
+		"%.1f %% unknown; measured of operations after their channel was found: %.1f %%; %d of %d channels paired; %d wrong, %d of streams with a torn row; words up to %d ns late, "+
 		"and %d values hidden by longer stalls",
 		calls, share(v.tried, calls), share(v.counts.Measured, calls), share(v.counts.Bounded, calls), width/1000,
 		share(v.counts.Estimated, calls), share(v.counts.Unknown, calls), share(v.seenMeasured, v.seen), paired,
@@ -392,9 +393,9 @@ func (v *workReview) log() {
 	}
 }
 
-// TestComputedWorksEqualTheLedger records works, computes their times from the recording, and compares
+// TestComputedOperationsEqualTheLedger records operations, computes their times from the recording, and compares
 // each value with the ledger.
-func TestComputedWorksEqualTheLedger(t *testing.T) {
+func TestComputedOperationsEqualTheLedger(t *testing.T) {
 	testclass.Lab(t, "lab")
 	simtest.LoadSimulatedNVML(t, simcudaDir)
 	threads := []string{"--streams", "4", "--threads", "2", "--share-streams", "--plain-graphs"}
@@ -402,8 +403,8 @@ func TestComputedWorksEqualTheLedger(t *testing.T) {
 		name   string
 		rate   progress.Rate
 		args   []string
-		paired float64 // least share of works with a channel
-		// ofSeen is the least share of measured works among those that a row shows.
+		paired float64 // least share of operations with a channel
+		// ofSeen is the least share of measured operations among those that a row shows.
 		ofSeen float64
 	}{
 		{"threads", progress.RateAuto, threads, 0.95, 0.85},
@@ -414,22 +415,22 @@ func TestComputedWorksEqualTheLedger(t *testing.T) {
 		{"graphs with copies", progress.RateFull, []string{"--streams", "3", "--pageable", "1"}, 0.5, 0.05},
 	} {
 		t.Run(c.name+", "+c.rate.String(), func(t *testing.T) {
-			run := recordWorksWith(t, func(opt *Options) {
+			run := recordOperationsWith(t, func(opt *Options) {
 				opt.GPUTime, opt.KeepReturns, opt.NVMLInterval = c.rate, c.rate == progress.RateFull, time.Second
 			}, "kernel_us=10-200,tear_ns=0", append([]string{"--works", "100000"}, c.args...)...)
-			seen := run.check() * float64(len(run.ledger.Works))
-			v := reviewWorks(t, run)
+			seen := run.check() * float64(len(run.ledger.Operations))
+			v := reviewOperations(t, run)
 			if len(v.wrong) > 0 {
-				t.Errorf("%d works are wrong", len(v.wrong))
+				t.Errorf("%d operations are wrong", len(v.wrong))
 			}
 			if len(run.torn) > len(run.channels)/3 {
 				t.Errorf("%d of %d channels have torn rows", len(run.torn), len(run.channels))
 			}
-			if share := float64(v.tried) / float64(len(v.works)); share < c.paired {
-				t.Errorf("%.1f %% of works have a channel, want %.0f %%", 100*share, 100*c.paired)
+			if share := float64(v.tried) / float64(len(v.operations)); share < c.paired {
+				t.Errorf("%.1f %% of operations have a channel, want %.0f %%", 100*share, 100*c.paired)
 			}
 			if share := float64(v.counts.Measured) / max(1, seen); share < c.ofSeen {
-				t.Errorf("%.1f %% of the works with a row are measured, want %.0f %%", 100*share, 100*c.ofSeen)
+				t.Errorf("%.1f %% of the operations with a row are measured, want %.0f %%", 100*share, 100*c.ofSeen)
 			}
 		})
 	}

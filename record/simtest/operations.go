@@ -13,16 +13,16 @@ import (
 	"testing"
 )
 
-// Work is a piece of work that simcuda's GPU completed. Times are CLOCK_REALTIME in ns.
-type Work struct {
+// Operation is a piece of work that simcuda's GPU completed. Times are CLOCK_REALTIME in ns.
+type Operation struct {
 	Pid, Tid int32
 	// Channel is the number of the channel in its process. Counter is the channel's counter after
-	// the work, and Slot the address of its words.
+	// the operation, and Slot the address of its words.
 	Channel int32
 	Counter int64
 	Slot    uint64
 	// Kind is kernel, copy-in, copy-out, copy-on-device, set, event, graph, other or extra. No call
-	// shows an extra work; its call is the one that caused it.
+	// shows an extra operation; its call is the one that caused it.
 	Kind           string
 	StartNs, EndNs int64
 	// WordNs is the time that the words show: the start, the end of a copy, or an early time of a kernel
@@ -53,7 +53,7 @@ type ChannelEvent struct {
 }
 
 // TornPair is a pair of words that readers saw half written for longer than 150 ns: the counter of one
-// work, and the time word of the work before or after it.
+// operation, and the time word of the operation before or after it.
 type TornPair struct {
 	Pid     int32
 	Channel int32
@@ -77,23 +77,23 @@ func (c GPUClock) TimeWord(realNs int64) int64 {
 	return (realNs + c.OffsetNs + drift) / step * step
 }
 
-// WorkLedger is simcuda's ledger of works, in the order of completion.
-type WorkLedger struct {
-	Works    []Work
-	Channels []ChannelEvent
-	Torn     []TornPair
-	Clocks   map[int32]GPUClock // by device
+// OperationLedger is simcuda's ledger of operations, in the order of completion.
+type OperationLedger struct {
+	Operations []Operation
+	Channels   []ChannelEvent
+	Torn       []TornPair
+	Clocks     map[int32]GPUClock // by device
 }
 
-// ReadWorkLedger reads the file of SIMCUDA_WORKS.
-func ReadWorkLedger(t testing.TB, path string) *WorkLedger {
+// ReadOperationLedger reads the file of SIMCUDA_WORKS.
+func ReadOperationLedger(t testing.TB, path string) *OperationLedger {
 	t.Helper()
 	file, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	ledger := &WorkLedger{Clocks: make(map[int32]GPUClock)}
+	ledger := &OperationLedger{Clocks: make(map[int32]GPUClock)}
 	lines := bufio.NewScanner(file)
 	for n := 1; lines.Scan(); n++ {
 		if err := ledger.readLine(lines.Text()); err != nil {
@@ -106,13 +106,13 @@ func ReadWorkLedger(t testing.TB, path string) *WorkLedger {
 	return ledger
 }
 
-func (l *WorkLedger) readLine(line string) error {
-	f := workFields{fields: strings.Split(line, "\t")}
+func (l *OperationLedger) readLine(line string) error {
+	f := operationFields{fields: strings.Split(line, "\t")}
 	switch {
 	case strings.HasPrefix(line, "#"):
 		return nil
 	case f.fields[0] == "work" && len(f.fields) == 19:
-		l.Works = append(l.Works, f.work())
+		l.Operations = append(l.Operations, f.operation())
 	case f.fields[0] == "torn" && len(f.fields) == 6:
 		l.Torn = append(l.Torn, f.tornPair())
 	case f.fields[0] == "clock" && len(f.fields) == 7:
@@ -125,13 +125,13 @@ func (l *WorkLedger) readLine(line string) error {
 	return f.err
 }
 
-// workFields are the columns of a line, and the first error of their conversion.
-type workFields struct {
+// operationFields are the columns of a line, and the first error of their conversion.
+type operationFields struct {
 	fields []string
 	err    error
 }
 
-func (f *workFields) number(i int) int64 {
+func (f *operationFields) number(i int) int64 {
 	text := f.fields[i]
 	if hex, ok := strings.CutPrefix(text, "0x"); ok {
 		n, err := strconv.ParseUint(hex, 16, 64)
@@ -143,14 +143,14 @@ func (f *workFields) number(i int) int64 {
 	return n
 }
 
-func (f *workFields) note(err error) {
+func (f *operationFields) note(err error) {
 	if f.err == nil {
 		f.err = err
 	}
 }
 
-func (f *workFields) work() Work {
-	w := Work{
+func (f *operationFields) operation() Operation {
+	w := Operation{
 		Pid:         int32(f.number(1)),
 		Channel:     int32(f.number(2)),
 		Counter:     f.number(3),
@@ -173,7 +173,7 @@ func (f *workFields) work() Work {
 	return w
 }
 
-func (f *workFields) channelEvent() ChannelEvent {
+func (f *operationFields) channelEvent() ChannelEvent {
 	return ChannelEvent{
 		Event:   f.fields[0],
 		Pid:     int32(f.number(1)),
@@ -187,7 +187,7 @@ func (f *workFields) channelEvent() ChannelEvent {
 	}
 }
 
-func (f *workFields) tornPair() TornPair {
+func (f *operationFields) tornPair() TornPair {
 	return TornPair{
 		Pid: int32(f.number(1)), Channel: int32(f.number(2)), Counter: f.number(3), Slot: uint64(f.number(4)),
 		TornNs: f.number(5),

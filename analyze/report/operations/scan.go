@@ -1,4 +1,4 @@
-package works
+package operations
 
 import (
 	"fmt"
@@ -81,8 +81,8 @@ func (s *survey) siteLabel(label int32) any {
 	return units.TextOrNil(s.activity.Labels[label].Site)
 }
 
-// workLabel returns the name of the works of a duration.
-func (s *survey) workLabel(d *activity.Duration) (name, grid string) {
+// operationLabel returns the name of the operations of a duration.
+func (s *survey) operationLabel(d *activity.Duration) (name, grid string) {
 	switch d.Op {
 	case activity.OpFill, activity.OpCopyOnDevice, activity.OpCopyToDevice, activity.OpCopyToHost:
 		return d.Op.String(), s.sizeLabel(d.Label)
@@ -138,7 +138,12 @@ func (s *survey) resultSentence() string {
 		return fmt.Sprintf("no channel has a stream: the counters of %s do not rise by the calls of any stream",
 			units.CountWithNoun(all, "channel"))
 	}
-	return fmt.Sprintf("the starts of %.1f%% of the works are measured within %s, and those of %.1f%% are bounded; "+
-		"the ends of %.1f%% are measured", units.Percent(sum.Measured, sum.Works), units.FormatDuration(residualNs),
-		units.Percent(sum.Bounded, sum.Works), units.Percent(sum.Ended, sum.Works))
+	return fmt.Sprintf(
+		"the starts of %.1f%% of the operations are measured within %s, and those of %.1f%% are bounded; "+
+			"the ends of %.1f%% are measured",
+		units.Percent(sum.Measured, sum.Works),
+		units.FormatDuration(residualNs),
+		units.Percent(sum.Bounded, sum.Works),
+		units.Percent(sum.Ended, sum.Works),
+	)
 }

@@ -47,7 +47,7 @@ func TestTraceShowsGPUTimes(t *testing.T) {
 		if _, err := WriteTrace(tp.Timeline(), &out, Options{}); err != nil {
 			t.Fatal(err)
 		}
-		truth := make(map[string][]gpuprogram.JobWork) // by kernel, in order
+		truth := make(map[string][]gpuprogram.JobOperation) // by kernel, in order
 		for _, w := range j.Works {
 			truth[w.Kernel] = append(truth[w.Kernel], w)
 		}
@@ -64,7 +64,7 @@ func TestTraceShowsGPUTimes(t *testing.T) {
 			want := truth[kernel][seen[kernel]]
 			seen[kernel]++
 			if s.depth != 0 || s.instant {
-				t.Fatalf("%+v overlaps another work, or is an instant", s)
+				t.Fatalf("%+v overlaps another operation, or is an instant", s)
 			}
 			if off := s.startNs + tp.Meta.ClockOffsetNs - want.StartNs; full && max(off, -off) > 60*analyzetest.Us {
 				t.Errorf("%s began %d ns away from the truth", s.name, off)
@@ -84,7 +84,7 @@ func TestTraceShowsGPUTimes(t *testing.T) {
 			trueNs,
 		)
 		if seen["gemm"] != 2000 || seen["reduce"] != 100 || seen[""] != 200 {
-			t.Errorf("%v works", seen)
+			t.Errorf("%v operations", seen)
 		}
 		if share := float64(busyNs) / float64(trueNs); share < 0.9 || share > 1.2 {
 			t.Errorf("slices are %.2f of the true time", share)
@@ -92,21 +92,21 @@ func TestTraceShowsGPUTimes(t *testing.T) {
 	}
 }
 
-// TestTracePartsHaveGPUTimes compares the works of a trace in parts with those of a whole one.
+// TestTracePartsHaveGPUTimes compares the operations of a trace in parts with those of a whole one.
 func TestTracePartsHaveGPUTimes(t *testing.T) {
 	testclass.Unit(t)
 	_, tp := tracedJob(t, true)
 	list, _ := inParts(t, tp.Timeline(), 700)
-	works, parts := 0, len(list)
+	operations, parts := 0, len(list)
 	for _, b := range list {
 		for _, s := range decode(t, b.Bytes()).slices {
 			if strings.Contains(s.track, "(GPU time)") && s.name == "gemm" {
-				works++
+				operations++
 			}
 		}
 	}
-	if works < 2000 || works > 2000+parts*2 {
-		t.Errorf("%d works in %d parts", works, parts)
+	if operations < 2000 || operations > 2000+parts*2 {
+		t.Errorf("%d operations in %d parts", operations, parts)
 	}
 }
 

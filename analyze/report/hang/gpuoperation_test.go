@@ -17,7 +17,7 @@ func stuckJob(
 	seed uint64,
 	full bool,
 	kernel string,
-) (*analyzetest.TestRecording, gpuprogram.JobWork, int64) {
+) (*analyzetest.TestRecording, gpuprogram.JobOperation, int64) {
 	j := gpuprogram.NewJob(seed, gpuprogram.Plan{Full: full})
 	random := j.Random()
 	p := j.Process(0)
@@ -49,19 +49,19 @@ func TestHangNamesTheStuckKernel(t *testing.T) {
 	for seed := range uint64(gpuprogram.Seeds(5)) {
 		tp, truth, behind := stuckJob(t, seed, seed%2 == 0, "softmax_backward")
 		r := newHangReport(t, tp, hang.Options{})
-		table := tableNamed(r, "gpu_works")
+		table := tableNamed(r, "gpu_operations")
 		if table == nil || len(table.Rows) != 1 {
-			t.Fatalf("seed %d: no work", seed)
+			t.Fatalf("seed %d: no operation", seed)
 		}
 		row := &table.Rows[0]
 		since := tp.Meta.EndNs - truth.StartNs
 		off := table.Cell(row, "running_ns").(int64) - since
 		within := table.Cell(row, "running_error_ns").(int64) + 3*analyzetest.Us
-		if table.Cell(row, "work") != "softmax_backward" || table.Cell(row, "number") != truth.Number ||
+		if table.Cell(row, "operation") != "softmax_backward" || table.Cell(row, "number") != truth.Number ||
 			table.Cell(row, "site") != truth.Site || table.Cell(row, "behind") != behind || max(off, -off) > within {
 			t.Errorf("seed %d: %v, truth %+v, %d behind, off by %d ns", seed, row.Cells, truth, behind, off)
 		}
-		if text := firstFact(r, "gpu_work"); !strings.Contains(text, "softmax_backward") ||
+		if text := firstFact(r, "gpu_operation"); !strings.Contains(text, "softmax_backward") ||
 			!strings.Contains(text, truth.Site) {
 			t.Errorf("seed %d: %q", seed, text)
 		}
@@ -95,8 +95,8 @@ func TestHangReportWithGPUTimes(t *testing.T) {
 	analyzetest.CompareGoldenReports(t, newHangReport(t, tp, hang.Options{}), "hanggpu", 150)
 }
 
-// TestHangWithoutStuckWork checks that a process that waits on the host is not called stuck on the GPU.
-func TestHangWithoutStuckWork(t *testing.T) {
+// TestHangWithoutStuckOperation checks that a process that waits on the host is not called stuck on the GPU.
+func TestHangWithoutStuckOperation(t *testing.T) {
 	testclass.Unit(t)
 	j := gpuprogram.NewJob(1, gpuprogram.Plan{Full: true})
 	p := j.Process(0)
@@ -107,10 +107,10 @@ func TestHangWithoutStuckWork(t *testing.T) {
 		th.Synchronize(main)
 	}
 	r := newHangReport(t, j.Recording(t, th.NowNs+40*analyzetest.Second), hang.Options{})
-	if n := len(tableNamed(r, "gpu_works").Rows); n != 0 {
-		t.Errorf("%d unfinished works", n)
+	if n := len(tableNamed(r, "gpu_operations").Rows); n != 0 {
+		t.Errorf("%d unfinished operations", n)
 	}
-	if text := firstFact(r, "gpu_work"); !strings.Contains(text, "has finished all works") {
+	if text := firstFact(r, "gpu_operation"); !strings.Contains(text, "has finished all operations") {
 		t.Errorf("%q", text)
 	}
 }

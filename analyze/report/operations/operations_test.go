@@ -1,4 +1,4 @@
-package works_test
+package operations_test
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/analyzetest/gpuprogram"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
-	"github.com/gpurec/gpurec/analyze/report/works"
+	"github.com/gpurec/gpurec/analyze/report/operations"
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
@@ -24,15 +24,15 @@ func record(t testing.TB) (*analyzetest.TestRecording, *gpuprogram.Program) {
 
 func run(t *testing.T, tp *analyzetest.TestRecording, opt query.Options) *report.Report {
 	t.Helper()
-	r, err := works.Run(tp.Timeline(), opt)
+	r, err := operations.Run(tp.Timeline(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-// TestWorksOfEachChannel reads a program from a file, and compares the channels with the truth.
-func TestWorksOfEachChannel(t *testing.T) {
+// TestOperationsOfEachChannel reads a program from a file, and compares the channels with the truth.
+func TestOperationsOfEachChannel(t *testing.T) {
 	testclass.Unit(t)
 	tp, g := record(t)
 	r := run(t, tp, query.Options{})
@@ -55,9 +55,9 @@ func TestWorksOfEachChannel(t *testing.T) {
 		"channels",
 		"busy_max_pct",
 	)
-	for i, works := range analyzetest.ColumnTexts(t, r, "channels", "works") {
-		if works != fmt.Sprint(calls[channels[i]]) {
-			t.Errorf("channel %s: %s works, want %d", channels[i], works, calls[channels[i]])
+	for i, operations := range analyzetest.ColumnTexts(t, r, "channels", "operations") {
+		if operations != fmt.Sprint(calls[channels[i]]) {
+			t.Errorf("channel %s: %s operations, want %d", channels[i], operations, calls[channels[i]])
 		}
 		var number int32
 		var least, most float64
@@ -73,11 +73,11 @@ func TestWorksOfEachChannel(t *testing.T) {
 		"channels": float64(
 			len(g.Channels),
 		),
-		"paired_channels": float64(len(g.Channels)),
-		"works":           float64(len(g.Truth)),
-		"unpaired_works":  0,
-		"slips":           0,
-		"conflicts":       0,
+		"paired_channels":     float64(len(g.Channels)),
+		"operations":          float64(len(g.Truth)),
+		"unpaired_operations": 0,
+		"slips":               0,
+		"conflicts":           0,
 	})
 }
 
@@ -108,7 +108,7 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// TestWindow requires that only works whose call starts in the window are counted.
+// TestWindow requires that only operations whose call starts in the window are counted.
 func TestWindow(t *testing.T) {
 	testclass.Unit(t)
 	tp, g := record(t)
@@ -120,7 +120,7 @@ func TestWindow(t *testing.T) {
 		}
 	}
 	r := run(t, tp, query.Options{Filter: query.Filter{FromNs: middle}})
-	analyzetest.CheckNumbers(t, r, map[string]float64{"works": float64(want)})
+	analyzetest.CheckNumbers(t, r, map[string]float64{"operations": float64(want)})
 }
 
 func TestRecordingWithoutGPUTimes(t *testing.T) {
@@ -133,8 +133,8 @@ func TestRecordingWithoutGPUTimes(t *testing.T) {
 	}
 }
 
-func TestWorksLookAsBefore(t *testing.T) {
+func TestOperationsLookAsBefore(t *testing.T) {
 	testclass.Unit(t)
 	tp, _ := record(t)
-	analyzetest.CompareGoldenReports(t, run(t, tp, query.Options{Top: 5}), "works", 160)
+	analyzetest.CompareGoldenReports(t, run(t, tp, query.Options{Top: 5}), "operations", 160)
 }

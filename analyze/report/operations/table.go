@@ -1,4 +1,4 @@
-package works
+package operations
 
 import (
 	"slices"
@@ -14,7 +14,7 @@ var factColumns = []report.Column{
 		Key:   "result",
 		Title: "result",
 		Unit:  report.UnitText,
-		About: "shares of the works whose start is measured and bounded, and whose end is measured",
+		About: "shares of the operations whose start is measured and bounded, and whose end is measured",
 	},
 }
 
@@ -27,16 +27,18 @@ var totalColumns = []report.Column{
 	{Key: "channels", Title: "channels", Unit: report.UnitCount, About: "number of channels"},
 	{Key: "paired_channels", Title: "with streams", Unit: report.UnitCount, About: "channels with a known stream"},
 	{
-		Key:   "works",
-		Title: "works",
-		Unit:  report.UnitCount,
-		About: "recorded works of channels with a known stream, in the window",
+		Key:    "operations",
+		OldKey: "works",
+		Title:  "operations",
+		Unit:   report.UnitCount,
+		About:  "recorded operations of channels with a known stream, in the window",
 	},
 	{
-		Key:   "unpaired_works",
-		Title: "without a channel",
-		Unit:  report.UnitCount,
-		About: "works of streams without a channel, in the whole recording",
+		Key:    "unpaired_operations",
+		OldKey: "unpaired_works",
+		Title:  "without a channel",
+		Unit:   report.UnitCount,
+		About:  "operations of streams without a channel, in the whole recording",
 	},
 	{Key: "slips", Title: "slips", Unit: report.UnitCount, About: "sum of the column SLIPS"},
 	{Key: "conflicts", Title: "conflicts", Unit: report.UnitCount, About: "sum of the column CONFLICTS"},
@@ -45,49 +47,59 @@ var totalColumns = []report.Column{
 func (s *survey) totals() []report.Fact {
 	sum, paired, all, _ := s.sum()
 	return report.NewFacts(totalColumns, report.Values{
-		"channels": all, "paired_channels": paired, "works": sum.Works, "unpaired_works": s.activity.UnpairedWorks,
-		"slips": sum.Slips, "conflicts": sum.Conflicts,
+		"channels":            all,
+		"paired_channels":     paired,
+		"operations":          sum.Works,
+		"unpaired_operations": s.activity.UnpairedWorks,
+		"slips":               sum.Slips,
+		"conflicts":           sum.Conflicts,
 	})
 }
 
-// countColumns are the columns about works and their times.
+// countColumns are the columns about operations and their times.
 var countColumns = []report.Column{
 	{
-		Key:   "works",
-		Title: "WORKS",
-		Unit:  report.UnitCount,
-		About: "kernels, graph launches, copies, fills and event records whose call starts in the window",
+		Key:    "operations",
+		OldKey: "works",
+		Title:  "OPERATIONS",
+		Unit:   report.UnitCount,
+		About:  "kernels, graph launches, copies, fills and event records whose call starts in the window",
 	},
 	{
 		Key:   "measured_pct",
 		Title: "MEASURED",
 		Unit:  report.UnitPercent,
-		About: "share of WORKS whose start a sample shows, with an uncertainty of RESIDUAL",
+		About: "share of OPERATIONS whose start a sample shows, with an uncertainty of RESIDUAL",
 	},
 	{
 		Key:   "bounded_pct",
 		Title: "BOUNDED",
 		Unit:  report.UnitPercent,
-		About: "share of WORKS whose start lies between two known times",
+		About: "share of OPERATIONS whose start lies between two known times",
 	},
 	{
 		Key:   "estimated_pct",
 		Title: "ESTIMATED",
 		Unit:  report.UnitPercent,
-		About: "share of WORKS whose start is probable, because no wait or pause confirms their number",
+		About: "share of OPERATIONS whose start is probable, because no wait or pause confirms their number",
 	},
-	{Key: "unknown_pct", Title: "UNKNOWN", Unit: report.UnitPercent, About: "share of WORKS whose start is unknown"},
+	{
+		Key:   "unknown_pct",
+		Title: "UNKNOWN",
+		Unit:  report.UnitPercent,
+		About: "share of OPERATIONS whose start is unknown",
+	},
 	{
 		Key:   "ended_pct",
 		Title: "ENDED",
 		Unit:  report.UnitPercent,
-		About: "share of WORKS whose end is measured, because another work waited for it",
+		About: "share of OPERATIONS whose end is measured, because another operation waited for it",
 	},
 }
 
 func countValues(n *activity.WorkCounts) report.Values {
 	return report.Values{
-		"works":         n.Works,
+		"operations":    n.Works,
 		"measured_pct":  units.Percent(n.Measured, n.Works),
 		"bounded_pct":   units.Percent(n.Bounded, n.Works),
 		"estimated_pct": units.Percent(n.Estimated, n.Works),
@@ -100,7 +112,7 @@ func countValues(n *activity.WorkCounts) report.Values {
 var channelColumns = slices.Concat(
 	countColumns,
 	busyColumns(
-		"lower bound of the share of the window in which the channel ran works",
+		"lower bound of the share of the window in which the channel ran operations",
 		"upper bound of the same share. If all calls were recorded, both bounds use the "+
 			"estimated durations, plus and minus two standard errors",
 	),
@@ -112,23 +124,25 @@ var channelColumns = slices.Concat(
 			About: "uncertainty of measured starts: median width of the fit of the GPU's clock to the recording's",
 		},
 		{
-			Key:   "extra_works",
-			Title: "EXTRA",
-			Unit:  report.UnitCount,
-			About: "works without a recorded call: of the driver, lost, or launched while launches were not recorded",
+			Key:    "extra_operations",
+			OldKey: "extra_works",
+			Title:  "EXTRA",
+			Unit:   report.UnitCount,
+			About: "operations without a recorded call: of the driver, lost, or launched while launches were not " +
+				"recorded",
 		},
 		{
 			Key:   "slips",
 			Title: "SLIPS",
 			Unit:  report.UnitCount,
-			About: "times at which EXTRA rose from one confirmed number of a work to the next; the works in " +
-				"between are bounded",
+			About: "times at which EXTRA rose from one confirmed number of an operation to the next; the operations " +
+				"in between are bounded",
 		},
 		{
 			Key:   "conflicts",
 			Title: "CONFLICTS",
 			Unit:  report.UnitCount,
-			About: "times at which counter and calls disagreed; the works before are unknown",
+			About: "times at which counter and calls disagreed; the operations before are unknown",
 		},
 		{
 			Key:   "samples",
@@ -142,7 +156,7 @@ var channelColumns = slices.Concat(
 		Key:   "stream",
 		Title: "STREAMS",
 		Unit:  report.UnitText,
-		About: "streams whose works the channel ran; empty if no stream fits",
+		About: "streams whose operations the channel ran; empty if no stream fits",
 	}},
 )
 
@@ -167,7 +181,7 @@ func ownerColumns(channelAbout, deviceAbout string) []report.Column {
 func (s *survey) channelTable() report.Table {
 	table := report.Table{
 		Name: "channels", Columns: channelColumns, Keys: []string{"channel"},
-		HideFirst: []string{"samples", "estimated_pct", "conflicts", "extra_works"},
+		HideFirst: []string{"samples", "estimated_pct", "conflicts", "extra_operations"},
 	}
 	for i := range s.activity.Channels {
 		c := &s.activity.Channels[i]
@@ -175,27 +189,27 @@ func (s *survey) channelTable() report.Table {
 			continue
 		}
 		values := report.Values{
-			"busy_min_pct": nil,
-			"busy_max_pct": nil,
-			"residual_ns":  nil,
-			"extra_works":  nil,
-			"slips":        nil,
-			"conflicts":    nil,
-			"samples":      c.Samples,
-			"channel":      int64(c.Number),
-			"pid":          int64(c.Pid),
-			"device":       s.t.DeviceLabel(c.Device),
-			"stream":       s.streamLabels(c.Streams),
+			"busy_min_pct":     nil,
+			"busy_max_pct":     nil,
+			"residual_ns":      nil,
+			"extra_operations": nil,
+			"slips":            nil,
+			"conflicts":        nil,
+			"samples":          c.Samples,
+			"channel":          int64(c.Number),
+			"pid":              int64(c.Pid),
+			"device":           s.t.DeviceLabel(c.Device),
+			"stream":           s.streamLabels(c.Streams),
 		}
 		if len(c.Streams) > 0 {
 			busy := c.BusyTime()
 			values["busy_min_pct"], values["busy_max_pct"] = s.share(busy.LoNs), s.share(busy.HiNs)
-			values["residual_ns"], values["extra_works"] = c.ClockResidualNs, c.Extra
+			values["residual_ns"], values["extra_operations"] = c.ClockResidualNs, c.Extra
 			values["slips"], values["conflicts"] = c.Slips, c.Conflicts
 		}
 		table.Add(report.JoinValues(countValues(&c.WorkCounts), values))
 	}
-	table.Sort("works", "-channel")
+	table.Sort("operations", "-channel")
 	return table
 }
 
@@ -206,7 +220,7 @@ func (s *survey) share(ns int64) float64 { return min(100, units.Percent(ns, s.w
 var streamColumns = slices.Concat(
 	countColumns,
 	busyColumns(
-		"lower bound of the share of the window in which works of the stream ran, from samples alone",
+		"lower bound of the share of the window in which operations of the stream ran, from samples alone",
 		"upper bound of the same share",
 	),
 	ownerColumns("channel of the stream; copies run on other channels", "CUDA device of the stream"),
@@ -218,7 +232,7 @@ var streamColumns = slices.Concat(
 	}},
 )
 
-// streamTable returns a table with one row per stream that has works with a channel.
+// streamTable returns a table with one row per stream that has operations with a channel.
 func (s *survey) streamTable() report.Table {
 	table := report.Table{
 		Name:      "streams",
@@ -242,15 +256,21 @@ func (s *survey) streamTable() report.Table {
 			"pid": int64(a.Pid), "device": s.t.DeviceLabel(a.Device), "stream": streamLabel(&a.Stream),
 		}))
 	}
-	table.Sort("works", "-pid", "device", "stream")
+	table.Sort("operations", "-pid", "device", "stream")
 	return table
 }
 
 // durationColumns are the columns of survey.durationTable.
 var durationColumns = []report.Column{
-	{Key: "total_ns", Title: "TOTAL", Unit: report.UnitNs, About: "estimated time on the GPU: WORKS times MEAN"},
+	{Key: "total_ns", Title: "TOTAL", Unit: report.UnitNs, About: "estimated time on the GPU: OPERATIONS times MEAN"},
 	{Key: "total_error_ns", Title: "±", Unit: report.UnitNs, About: "standard error of TOTAL"},
-	{Key: "works", Title: "WORKS", Unit: report.UnitCount, About: "works whose call starts in the window"},
+	{
+		Key:    "operations",
+		OldKey: "works",
+		Title:  "OPERATIONS",
+		Unit:   report.UnitCount,
+		About:  "operations whose call starts in the window",
+	},
 	{
 		Key:   "mean_ns",
 		Title: "MEAN",
@@ -262,12 +282,12 @@ var durationColumns = []report.Column{
 		Key:   "limited",
 		Title: "LIMITED",
 		Unit:  report.UnitText,
-		About: "yes: no work waits for these works in the queue, so only bounds are known: MEAN plus and minus " +
-			"twice its error",
+		About: "yes: no operation waits for these operations in the queue, so only bounds are known: MEAN plus and " +
+			"minus twice its error",
 	},
 	{Key: "pid", Title: "PID", Unit: report.UnitID, About: "process id"},
 	{Key: "grid", Title: "GRID", Unit: report.UnitText, About: "grid of the kernel, or size of copies and memsets"},
-	{Key: "kernel", Title: "WORK", Unit: report.UnitText, About: "kernel, graph or kind of work"},
+	{Key: "kernel", Title: "OPERATION", Unit: report.UnitText, About: "kernel, graph or kind of operation"},
 	{
 		Key:   "site",
 		Title: "SITE",
@@ -293,15 +313,24 @@ func (s *survey) durationTable() report.Table {
 			continue
 		}
 		total, totalError := d.TotalNs()
-		name, grid := s.workLabel(d)
+		name, grid := s.operationLabel(d)
 		limited := ""
 		if d.IsLimited {
 			limited = "yes"
 		}
 		table.Add(report.Values{
-			"total_ns": int64(total), "total_error_ns": int64(totalError), "works": d.Works, "mean_ns": int64(d.MeanNs),
-			"error_ns": int64(d.ErrorNs), "pid": int64(d.Pid), "grid": grid, "kernel": name, "limited": limited,
-			"site": s.siteLabel(d.Label),
+			"total_ns": int64(
+				total,
+			),
+			"total_error_ns": int64(totalError),
+			"operations":     d.Works,
+			"mean_ns":        int64(d.MeanNs),
+			"error_ns":       int64(d.ErrorNs),
+			"pid":            int64(d.Pid),
+			"grid":           grid,
+			"kernel":         name,
+			"limited":        limited,
+			"site":           s.siteLabel(d.Label),
 		})
 	}
 	table.Sort("total_ns", "-pid", "kernel", "grid", "site")

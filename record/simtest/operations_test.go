@@ -17,19 +17,19 @@ import (
 // channelKey identifies a channel.
 type channelKey struct{ pid, channel int32 }
 
-func worksByChannel(l *WorkLedger) map[channelKey][]Work {
-	works := make(map[channelKey][]Work)
-	for _, w := range l.Works {
+func operationsByChannel(l *OperationLedger) map[channelKey][]Operation {
+	operations := make(map[channelKey][]Operation)
+	for _, w := range l.Operations {
 		key := channelKey{w.Pid, w.Channel}
-		works[key] = append(works[key], w)
+		operations[key] = append(operations[key], w)
 	}
-	return works
+	return operations
 }
 
-// TestWorkLedgerIsConsistent checks the laws of the simulated GPU on a random program.
-func TestWorkLedgerIsConsistent(t *testing.T) {
+// TestOperationLedgerIsConsistent checks the laws of the simulated GPU on a random program.
+func TestOperationLedgerIsConsistent(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
-	r := startWorks(
+	r := startOperations(
 		t,
 		"kernel_us=2-40,jitter=0.02,extra=0.03",
 		"--works",
@@ -48,19 +48,24 @@ func TestWorkLedgerIsConsistent(t *testing.T) {
 	r.step()
 	r.expect("done")
 	ledger := r.finish()
-	if n := len(ledger.Works); n < 40000 {
-		t.Fatalf("%d works", n)
+	if n := len(ledger.Operations); n < 40000 {
+		t.Fatalf("%d operations", n)
 	}
-	checkWorks(t, ledger)
-	for key, works := range worksByChannel(ledger) {
-		for i, w := range works {
+	checkOperations(t, ledger)
+	for key, operations := range operationsByChannel(ledger) {
+		for i, w := range operations {
 			switch {
 			case w.Counter != int64(i+1):
-				t.Fatalf("%v: work %d has counter %d", key, i, w.Counter)
-			case i > 0 && w.StartNs < works[i-1].EndNs+1000:
-				t.Fatalf("%v: work %d begins %d ns after the end of the one before", key, i, w.StartNs-works[i-1].EndNs)
-			case w.Slot != works[0].Slot:
-				t.Fatalf("%v: work %d moved to slot %#x", key, i, w.Slot)
+				t.Fatalf("%v: operation %d has counter %d", key, i, w.Counter)
+			case i > 0 && w.StartNs < operations[i-1].EndNs+1000:
+				t.Fatalf(
+					"%v: operation %d begins %d ns after the end of the one before",
+					key,
+					i,
+					w.StartNs-operations[i-1].EndNs,
+				)
+			case w.Slot != operations[0].Slot:
+				t.Fatalf("%v: operation %d moved to slot %#x", key, i, w.Slot)
 			}
 		}
 	}
@@ -69,13 +74,13 @@ func TestWorkLedgerIsConsistent(t *testing.T) {
 	if lives := countChannelLives(t, ledger); lives.shared == 0 {
 		t.Error("no streams share a channel")
 	}
-	checkWorksAgainstCalls(t, ledger, r.calls)
+	checkOperationsAgainstCalls(t, ledger, r.calls)
 }
 
 // TestStreamsUseChannelsInTurn checks the channel of each new stream, as on an H200.
 func TestStreamsUseChannelsInTurn(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
-	r := startWorks(t, "kernel_us=2-10", "--works", "20000", "--streams", "40", "--warm-up")
+	r := startOperations(t, "kernel_us=2-10", "--works", "20000", "--streams", "40", "--warm-up")
 	r.step()
 	r.expect("done")
 	turns := make(map[string][]int32) // channels by class
@@ -107,7 +112,7 @@ func TestChannelReuse(t *testing.T) {
 		reuse               string
 		usesSlot, usesAgain bool
 	}{{"keep", false, true}, {"reset", true, false}} {
-		r := startWorks(t, "kernel_us=2-10,reuse="+c.reuse, "--works", "40000", "--streams", "2", "--seed", "5")
+		r := startOperations(t, "kernel_us=2-10,reuse="+c.reuse, "--works", "40000", "--streams", "2", "--seed", "5")
 		r.step()
 		r.expect("done")
 		lives := countChannelLives(t, r.finish())
@@ -117,8 +122,8 @@ func TestChannelReuse(t *testing.T) {
 	}
 }
 
-// checkWorks checks each work by itself.
-func checkWorks(t *testing.T, ledger *WorkLedger) {
+// checkOperations checks each operation by itself.
+func checkOperations(t *testing.T, ledger *OperationLedger) {
 	t.Helper()
 	clock, ok := ledger.Clocks[0]
 	if !ok || clock.OffsetNs < -900_000 || clock.OffsetNs > 900_000 || clock.DriftPpb < -12_000 ||
@@ -131,33 +136,33 @@ func checkWorks(t *testing.T, ledger *WorkLedger) {
 			strings.HasPrefix(e.Class, "copy-")
 	}
 	kinds, early := make(map[string]int), 0
-	for _, w := range ledger.Works {
+	for _, w := range ledger.Operations {
 		kinds[w.Kind]++
 		submitted := w.SubmittedNs + clock.RealMinusMonotonicNs
 		if w.CallNs > w.SubmittedNs || w.StartNs < submitted+2000 || w.EndNs <= w.StartNs {
-			t.Fatalf("work %+v: submitted at %d", w, submitted)
+			t.Fatalf("operation %+v: submitted at %d", w, submitted)
 		}
 		if word := clock.TimeWord(w.WordNs); word != w.GPUNs {
-			t.Fatalf("work %+v: the clock gives %d", w, word)
+			t.Fatalf("operation %+v: the clock gives %d", w, word)
 		}
 		switch isCopy := engines[channelKey{w.Pid, w.Channel}] && (w.Kind == "copy-in" || w.Kind == "copy-out"); {
 		case isCopy && (w.WordNs < w.EndNs+300 || w.WordNs > w.EndNs+1500):
 			t.Fatalf("copy %+v: its words come %d ns after its end", w, w.WordNs-w.EndNs)
 		case !isCopy && w.WordNs != w.StartNs && (w.Kind != "kernel" || w.WordNs > w.StartNs):
-			t.Fatalf("work %+v: its words come %d ns after its start", w, w.WordNs-w.StartNs)
+			t.Fatalf("operation %+v: its words come %d ns after its start", w, w.WordNs-w.StartNs)
 		case !isCopy && w.WordNs < w.StartNs:
 			early++
 		}
 	}
 	for _, kind := range []string{"kernel", "copy-in", "copy-out", "copy-on-device", "set", "event", "graph", "extra"} {
 		if kinds[kind] == 0 {
-			t.Errorf("no work of kind %s", kind)
+			t.Errorf("no operation of kind %s", kind)
 		}
 	}
 	if early == 0 {
 		t.Error("no kernel has early words")
 	}
-	t.Logf("works by kind: %v; kernels with early words: %d", kinds, early)
+	t.Logf("operations by kind: %v; kernels with early words: %d", kinds, early)
 }
 
 // streamKey identifies a stream. A new stream may have the handle of a destroyed one, so life
@@ -172,7 +177,7 @@ type streamKey struct {
 const everyStream = -1
 
 // streamAt returns the stream that a handle means at realNs.
-func (l *WorkLedger) streamAt(pid int32, handle, realNs int64) streamKey {
+func (l *OperationLedger) streamAt(pid int32, handle, realNs int64) streamKey {
 	key := streamKey{pid: pid, handle: handle}
 	for _, e := range l.Channels {
 		if e.Event == "leave" && e.Pid == pid && e.Stream == handle && e.TimeNs <= realNs {
@@ -182,33 +187,33 @@ func (l *WorkLedger) streamAt(pid int32, handle, realNs int64) streamKey {
 	return key
 }
 
-// checkStreams checks that works of a stream do not overlap, on whatever channels.
-func checkStreams(t *testing.T, ledger *WorkLedger) {
+// checkStreams checks that operations of a stream do not overlap, on whatever channels.
+func checkStreams(t *testing.T, ledger *OperationLedger) {
 	t.Helper()
-	streams := make(map[streamKey][]Work)
-	for _, w := range ledger.Works {
+	streams := make(map[streamKey][]Operation)
+	for _, w := range ledger.Operations {
 		key := ledger.streamAt(w.Pid, w.Stream, w.SubmittedNs+ledger.Clocks[0].RealMinusMonotonicNs)
 		streams[key] = append(streams[key], w)
 	}
-	for key, works := range streams {
-		slices.SortFunc(works, func(a, b Work) int { return cmp.Compare(a.StartNs, b.StartNs) })
-		for i := 1; i < len(works); i++ {
-			if works[i].StartNs < works[i-1].EndNs {
-				t.Fatalf("%v: %+v begins before the end of %+v", key, works[i], works[i-1])
+	for key, operations := range streams {
+		slices.SortFunc(operations, func(a, b Operation) int { return cmp.Compare(a.StartNs, b.StartNs) })
+		for i := 1; i < len(operations); i++ {
+			if operations[i].StartNs < operations[i-1].EndNs {
+				t.Fatalf("%v: %+v begins before the end of %+v", key, operations[i], operations[i-1])
 			}
 		}
 	}
 }
 
 // checkDurations checks that the duration of a kernel depends on its name and grid only.
-func checkDurations(t *testing.T, ledger *WorkLedger) {
+func checkDurations(t *testing.T, ledger *OperationLedger) {
 	t.Helper()
 	type kernelKey struct {
 		name string
 		grid [3]int32
 	}
 	shortest, longest := make(map[kernelKey]float64), make(map[kernelKey]float64)
-	for _, w := range ledger.Works {
+	for _, w := range ledger.Operations {
 		if w.Kind != "kernel" {
 			continue
 		}
@@ -236,7 +241,7 @@ type channelLives struct {
 }
 
 // countChannelLives checks the begins and ends of channels, and counts what happened between them.
-func countChannelLives(t *testing.T, ledger *WorkLedger) (lives channelLives) {
+func countChannelLives(t *testing.T, ledger *OperationLedger) (lives channelLives) {
 	t.Helper()
 	type slotKey struct {
 		pid  int32
@@ -280,26 +285,26 @@ func countChannelLives(t *testing.T, ledger *WorkLedger) (lives channelLives) {
 func TestEachDeviceHasAClock(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
 	t.Setenv("SIMCUDA_DEVICES", "2")
-	r := startWorks(t, "on", "--works", "2000", "--threads", "2")
+	r := startOperations(t, "on", "--works", "2000", "--threads", "2")
 	r.step()
 	r.expect("done")
 	ledger := r.finish()
 	if a, b := ledger.Clocks[0], ledger.Clocks[1]; a.OffsetNs == b.OffsetNs || a.DriftPpb == b.DriftPpb {
 		t.Errorf("clocks %+v and %+v", a, b)
 	}
-	devices, works := make(map[channelKey]int32), make(map[int32]int)
+	devices, operations := make(map[channelKey]int32), make(map[int32]int)
 	for _, e := range ledger.Channels {
 		devices[channelKey{e.Pid, e.Channel}] = e.Device
 	}
-	for _, w := range ledger.Works {
+	for _, w := range ledger.Operations {
 		device := devices[channelKey{w.Pid, w.Channel}]
-		works[device]++
+		operations[device]++
 		if word := ledger.Clocks[device].TimeWord(w.WordNs); word != w.GPUNs {
-			t.Fatalf("device %d, work %+v: the clock gives %d", device, w, word)
+			t.Fatalf("device %d, operation %+v: the clock gives %d", device, w, word)
 		}
 	}
-	if works[0] < 500 || works[1] < 500 {
-		t.Errorf("works by device: %v", works)
+	if operations[0] < 500 || operations[1] < 500 {
+		t.Errorf("operations by device: %v", operations)
 	}
 }
 
@@ -307,7 +312,7 @@ func TestEachDeviceHasAClock(t *testing.T) {
 // end.
 func TestContextsComeAndGo(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
-	r := startWorks(t, "kernel_us=2-10", "--works", "3000", "--rounds", "3", "--warm-up")
+	r := startOperations(t, "kernel_us=2-10", "--works", "3000", "--rounds", "3", "--warm-up")
 	before := mappingsOf(t, r.pid())
 	r.step()
 	r.expect("done")
@@ -333,8 +338,8 @@ func TestContextsComeAndGo(t *testing.T) {
 		}
 		most = max(most, len(open))
 	}
-	if most > 18 || ends < 12 || len(ledger.Works) < 3000 {
-		t.Errorf("at most %d channels at a time, %d ended; %d works", most, ends, len(ledger.Works))
+	if most > 18 || ends < 12 || len(ledger.Operations) < 3000 {
+		t.Errorf("at most %d channels at a time, %d ended; %d operations", most, ends, len(ledger.Operations))
 	}
 }
 
@@ -355,7 +360,7 @@ func readCalls(t *testing.T, path string) []tracedCall {
 	}
 	var calls []tracedCall
 	for line := range strings.Lines(string(data)) {
-		f := workFields{fields: strings.Split(line, "\t")}
+		f := operationFields{fields: strings.Split(line, "\t")}
 		if strings.HasPrefix(line, "#") || f.fields[5] != "0" {
 			continue
 		}
@@ -373,9 +378,9 @@ func readCalls(t *testing.T, path string) []tracedCall {
 	return calls
 }
 
-// checkWorksAgainstCalls checks that each work has a call that submitted it, and that calls that
-// synchronise return after the end of the works that they wait for.
-func checkWorksAgainstCalls(t *testing.T, ledger *WorkLedger, path string) {
+// checkOperationsAgainstCalls checks that each operation has a call that submitted it, and that calls that
+// synchronise return after the end of the operations that they wait for.
+func checkOperationsAgainstCalls(t *testing.T, ledger *OperationLedger, path string) {
 	t.Helper()
 	type callKey struct {
 		tid     int32
@@ -386,38 +391,38 @@ func checkWorksAgainstCalls(t *testing.T, ledger *WorkLedger, path string) {
 	for _, c := range calls {
 		byStart[callKey{c.tid, c.startNs}] = c
 	}
-	kinds := make(map[callKey][]string) // of the works of a call
-	works := slices.Clone(ledger.Works)
-	slices.SortFunc(works, func(a, b Work) int { return cmp.Compare(a.StartNs, b.StartNs) })
-	for _, w := range works {
+	kinds := make(map[callKey][]string) // of the operations of a call
+	operations := slices.Clone(ledger.Operations)
+	slices.SortFunc(operations, func(a, b Operation) int { return cmp.Compare(a.StartNs, b.StartNs) })
+	for _, w := range operations {
 		key := callKey{w.Tid, w.CallNs}
 		if c, ok := byStart[key]; !ok || c.endNs < w.SubmittedNs || c.stream != w.Stream {
-			t.Fatalf("work %+v has call %+v", w, c)
+			t.Fatalf("operation %+v has call %+v", w, c)
 		}
 		kinds[key] = append(kinds[key], w.Kind)
 	}
 	patterns := make(map[string]int)
 	for key, c := range byStart {
-		if list := strings.Join(kinds[key], "+"); list != "" || worksOfCalls[c.name] != nil {
+		if list := strings.Join(kinds[key], "+"); list != "" || operationsOfCalls[c.name] != nil {
 			patterns[c.name+" "+list]++
-			if !slices.Contains(worksOfCalls[c.name], list) {
-				t.Fatalf("call %+v has works %q", c, list)
+			if !slices.Contains(operationsOfCalls[c.name], list) {
+				t.Fatalf("call %+v has operations %q", c, list)
 			}
 		}
 	}
 	const processes = 2
 	for pattern, captured := range map[string]int{"cuLaunchKernel ": 14, "cuLaunchKernelEx ": 1, "cuMemcpyHtoDAsync_v2 ": 1, "cuMemsetD8Async ": 1} {
 		if n := patterns[pattern]; n != captured*processes {
-			t.Errorf("%d calls of %swithout a work; %d were captured", n, pattern, captured*processes)
+			t.Errorf("%d calls of %swithout an operation; %d were captured", n, pattern, captured*processes)
 		}
 	}
-	t.Logf("works by call: %v", patterns)
-	checkEventWorks(t, calls, func(c tracedCall) []string { return kinds[callKey{c.tid, c.startNs}] })
+	t.Logf("operations by call: %v", patterns)
+	checkEventOperations(t, calls, func(c tracedCall) []string { return kinds[callKey{c.tid, c.startNs}] })
 	checkWaits(t, ledger, calls)
 }
 
-// checkEventWorks checks that the record of an event is a work if and only if the event has timing.
-func checkEventWorks(t *testing.T, calls []tracedCall, works func(tracedCall) []string) {
+// checkEventOperations checks that the record of an event is an operation if and only if the event has timing.
+func checkEventOperations(t *testing.T, calls []tracedCall, operations func(tracedCall) []string) {
 	t.Helper()
 	type event struct {
 		pid    int32
@@ -433,8 +438,8 @@ func checkEventWorks(t *testing.T, calls []tracedCall, works func(tracedCall) []
 			untimed[key] = c.value&disableTiming != 0
 		case "cuEventRecord":
 			records[untimed[key]]++
-			if list := works(c); (len(list) == 0) != untimed[key] {
-				t.Fatalf("%+v of an event without timing %v has works %q", c, untimed[key], list)
+			if list := operations(c); (len(list) == 0) != untimed[key] {
+				t.Fatalf("%+v of an event without timing %v has operations %q", c, untimed[key], list)
 			}
 		}
 	}
@@ -443,9 +448,9 @@ func checkEventWorks(t *testing.T, calls []tracedCall, works func(tracedCall) []
 	}
 }
 
-// worksOfCalls are the works that a call of the program can have, as seen on an H200. A captured
+// operationsOfCalls are the operations that a call of the program can have, as seen on an H200. A captured
 // call has none. One graph of the program is a kernel, a copy and a kernel.
-var worksOfCalls = map[string][]string{
+var operationsOfCalls = map[string][]string{
 	"cuLaunchKernel":       {"", "kernel", "kernel+extra"},
 	"cuLaunchKernelEx":     {"", "kernel", "kernel+extra"},
 	"cuGraphLaunch":        {"graph", "graph+copy-in+graph"},
@@ -463,16 +468,16 @@ var worksOfCalls = map[string][]string{
 	"cuMemcpyDtoDAsync_v2": {"copy-on-device", "copy-on-device+extra"},
 }
 
-func checkWaits(t *testing.T, ledger *WorkLedger, calls []tracedCall) {
+func checkWaits(t *testing.T, ledger *OperationLedger, calls []tracedCall) {
 	t.Helper()
 	realMinusMonotonic := ledger.Clocks[0].RealMinusMonotonicNs
-	works := slices.Clone(ledger.Works)
-	slices.SortFunc(works, func(a, b Work) int { return cmp.Compare(a.SubmittedNs, b.SubmittedNs) })
+	operations := slices.Clone(ledger.Operations)
+	slices.SortFunc(operations, func(a, b Operation) int { return cmp.Compare(a.SubmittedNs, b.SubmittedNs) })
 	slices.SortFunc(calls, func(a, b tracedCall) int { return cmp.Compare(a.startNs, b.startNs) })
 	last, next, waits := make(map[streamKey]int64), 0, 0
 	for _, c := range calls {
-		for ; next < len(works) && works[next].SubmittedNs < c.startNs; next++ {
-			w := works[next]
+		for ; next < len(operations) && operations[next].SubmittedNs < c.startNs; next++ {
+			w := operations[next]
 			stream := ledger.streamAt(w.Pid, w.Stream, w.SubmittedNs+realMinusMonotonic)
 			for _, key := range []streamKey{stream, {pid: w.Pid, handle: everyStream}} {
 				last[key] = max(last[key], w.EndNs)
@@ -489,7 +494,7 @@ func checkWaits(t *testing.T, ledger *WorkLedger, calls []tracedCall) {
 		}
 		waits++
 		if returned := c.endNs + realMinusMonotonic; returned < last[key] {
-			t.Fatalf("%+v returned %d ns before the end of its last work", c, last[key]-returned)
+			t.Fatalf("%+v returned %d ns before the end of its last operation", c, last[key]-returned)
 		}
 	}
 	if waits < 100 {

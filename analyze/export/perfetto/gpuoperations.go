@@ -11,12 +11,12 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// maxSortedWorks is the number of works that are sorted by their start. Works of several streams come
+// maxSortedOperations is the number of operations that are sorted by their start. Operations of several streams come
 // in another order. 36 MiB hold so many.
-const maxSortedWorks = 1 << 19
+const maxSortedOperations = 1 << 19
 
-// gpuWork is a work that the trace shows at its time on the GPU.
-type gpuWork struct {
+// gpuOperation is an operation that the trace shows at its time on the GPU.
+type gpuOperation struct {
 	startNs, endNs, callNs int64 // Unix ns
 	startErrorNs           int64 // half the distance between the bounds of the start
 	lane                   streamLane
@@ -26,25 +26,25 @@ type gpuWork struct {
 	start, end             activity.Quality
 }
 
-// startsBefore reports whether a work begins before another one.
-func (w *gpuWork) startsBefore(o *gpuWork) bool {
+// startsBefore reports whether an operation begins before another one.
+func (w *gpuOperation) startsBefore(o *gpuOperation) bool {
 	if w.startNs != o.startNs {
 		return w.startNs < o.startNs
 	}
 	return w.callNs < o.callNs
 }
 
-// gpuWorks reads the works of a recording in order of their start.
-type gpuWorks struct {
+// gpuOperations reads the operations of a recording in order of their start.
+type gpuOperations struct {
 	activity *activity.Activity
 	// streams and copies are the streams, and the directions of copies of a process, that have a channel.
-	streams map[streamLane]bool
-	copies  map[copyLane]bool
-	next    func() (gpuWork, bool)
-	stop    func()
-	work    gpuWork
-	has     bool
-	err     error
+	streams   map[streamLane]bool
+	copies    map[copyLane]bool
+	next      func() (gpuOperation, bool)
+	stop      func()
+	operation gpuOperation
+	has       bool
+	err       error
 }
 
 // copyLane are the copies of a process in one direction.
@@ -53,9 +53,9 @@ type copyLane struct {
 	op  activity.Op
 }
 
-// newGPUWorks returns the works that pass the filter. Without progress words there are none.
-func newGPUWorks(p *traceBuilder) (*gpuWorks, error) {
-	g := &gpuWorks{
+// newGPUOperations returns the operations that pass the filter. Without progress words there are none.
+func newGPUOperations(p *traceBuilder) (*gpuOperations, error) {
+	g := &gpuOperations{
 		streams: make(map[streamLane]bool), copies: make(map[copyLane]bool),
 		stop: func() {},
 	}
@@ -75,7 +75,7 @@ func newGPUWorks(p *traceBuilder) (*gpuWorks, error) {
 		}
 	}
 	g.next, g.stop = iter.Pull(g.sorted(p))
-	g.work, g.has = g.next()
+	g.operation, g.has = g.next()
 	return g, nil
 }
 
@@ -84,8 +84,8 @@ func laneOfStream(pid, device int32, handle int64) streamLane {
 	return streamLane{stream: activity.RecordedHandle(handle), pid: pid, device: device, onGPU: true}
 }
 
-// shows reports whether the works of a kind on a stream are shown at their times on the GPU.
-func (g *gpuWorks) shows(lane streamLane, kind, copyKind string) bool {
+// shows reports whether the operations of a kind on a stream are shown at their times on the GPU.
+func (g *gpuOperations) shows(lane streamLane, kind, copyKind string) bool {
 	lane.onGPU = true
 	if kind == format.KindMemcpy {
 		switch copyKind {
@@ -98,17 +98,17 @@ func (g *gpuWorks) shows(lane streamLane, kind, copyKind string) bool {
 	return g.streams[lane]
 }
 
-// sorted returns the works in order of their start.
-func (g *gpuWorks) sorted(p *traceBuilder) iter.Seq[gpuWork] {
-	return func(yield func(gpuWork) bool) {
-		s := workSorter{last: make(map[streamLane]gpuWork)}
+// sorted returns the operations in order of their start.
+func (g *gpuOperations) sorted(p *traceBuilder) iter.Seq[gpuOperation] {
+	return func(yield func(gpuOperation) bool) {
+		s := operationSorter{last: make(map[streamLane]gpuOperation)}
 		wanted := true
 		g.err = g.activity.EachWork(func(w *activity.Work) {
 			if !wanted || w.Call.Op == activity.OpRecordEvent || !g.passes(w, p) {
 				return
 			}
-			s.add(newGPUWork(w))
-			if len(s.heap) > maxSortedWorks {
+			s.add(newGPUOperation(w))
+			if len(s.heap) > maxSortedOperations {
 				wanted = yield(s.pop())
 			}
 		})
@@ -119,14 +119,14 @@ func (g *gpuWorks) sorted(p *traceBuilder) iter.Seq[gpuWork] {
 	}
 }
 
-// workSorter sorts works by their start. On a stream, works do not overlap.
-type workSorter struct {
-	heap []gpuWork
-	last map[streamLane]gpuWork // last work of each lane, whose end the next work may correct
+// operationSorter sorts operations by their start. On a stream, operations do not overlap.
+type operationSorter struct {
+	heap []gpuOperation
+	last map[streamLane]gpuOperation // last operation of each lane, whose end the next work may correct
 }
 
-// add adds a work. The works of a lane come in their order.
-func (s *workSorter) add(w gpuWork) {
+// add adds an operation. The operations of a lane come in their order.
+func (s *operationSorter) add(w gpuOperation) {
 	if last, ok := s.last[w.lane]; ok {
 		w.startNs = max(w.startNs, last.startNs)
 		w.endNs = max(w.endNs, w.startNs)
@@ -136,20 +136,20 @@ func (s *workSorter) add(w gpuWork) {
 	s.last[w.lane] = w
 }
 
-func (s *workSorter) push(w gpuWork) { s.heap = stats.HeapPush(s.heap, w, workBefore) }
+func (s *operationSorter) push(w gpuOperation) { s.heap = stats.HeapPush(s.heap, w, operationBefore) }
 
-func workBefore(a, b gpuWork) bool { return a.startsBefore(&b) }
+func operationBefore(a, b gpuOperation) bool { return a.startsBefore(&b) }
 
-// addLast adds the last works of all lanes to the heap.
-func (s *workSorter) addLast() {
+// addLast adds the last operations of all lanes to the heap.
+func (s *operationSorter) addLast() {
 	for _, w := range s.last {
 		s.push(w)
 	}
 	clear(s.last)
 }
 
-// pop returns the first work.
-func (s *workSorter) pop() gpuWork {
+// pop returns the first operation.
+func (s *operationSorter) pop() gpuOperation {
 	for lane, w := range s.last {
 		if w.startsBefore(&s.heap[0]) {
 			s.push(w)
@@ -157,12 +157,12 @@ func (s *workSorter) pop() gpuWork {
 		}
 	}
 	first := s.heap[0]
-	s.heap = stats.HeapPop(s.heap, workBefore)
+	s.heap = stats.HeapPop(s.heap, operationBefore)
 	return first
 }
 
-// passes reports whether the call of a work passes the filter.
-func (g *gpuWorks) passes(w *activity.Work, p *traceBuilder) bool {
+// passes reports whether the call of an operation passes the filter.
+func (g *gpuOperations) passes(w *activity.Work, p *traceBuilder) bool {
 	c, f := &w.Call, &p.filter
 	if c.StartNs < p.window.FromNs || c.StartNs > p.window.ToNs {
 		return false
@@ -171,12 +171,12 @@ func (g *gpuWorks) passes(w *activity.Work, p *traceBuilder) bool {
 	if !f.PassesCaller(c.Pid, c.Tid, c.Device, lane.stream) {
 		return false
 	}
-	kind, label := kindOfWork(c.Op), g.labelOf(c.Label)
+	kind, label := kindOfOperation(c.Op), g.labelOf(c.Label)
 	return f.PassesKernel(kind, label.Kernel) && f.PassesSize(kind, label.Bytes)
 }
 
-// kindOfWork returns the kind of the rows of a work.
-func kindOfWork(op activity.Op) string {
+// kindOfOperation returns the kind of the rows of an operation.
+func kindOfOperation(op activity.Op) string {
 	switch op {
 	case activity.OpFill:
 		return format.KindMemset
@@ -187,17 +187,17 @@ func kindOfWork(op activity.Op) string {
 }
 
 // labelOf returns a label by its number, or an empty one.
-func (g *gpuWorks) labelOf(number int32) activity.Label {
+func (g *gpuOperations) labelOf(number int32) activity.Label {
 	if number < 0 || int(number) >= len(g.activity.Labels) {
 		return activity.Label{}
 	}
 	return g.activity.Labels[number]
 }
 
-// newGPUWork returns the work of the trace. A work without a known start is placed at its call.
-func newGPUWork(w *activity.Work) gpuWork {
+// newGPUOperation returns the operation of the trace. An operation without a known start is placed at its call.
+func newGPUOperation(w *activity.Work) gpuOperation {
 	c := &w.Call
-	g := gpuWork{
+	g := gpuOperation{
 		startNs: c.StartNs,
 		endNs:   c.StartNs,
 		callNs:  c.StartNs,
@@ -221,15 +221,15 @@ func newGPUWork(w *activity.Work) gpuWork {
 	return g
 }
 
-// writeWork writes the next work: a slice on its lane, or an instant if its start or end is unknown.
-func (p *traceBuilder) writeWork() {
-	w := p.works.work
-	p.works.work, p.works.has = p.works.next()
+// writeOperation writes the next operation: a slice on its lane, or an instant if its start or end is unknown.
+func (p *traceBuilder) writeOperation() {
+	w := p.operations.operation
+	p.operations.operation, p.operations.has = p.operations.next()
 	if p.full && w.callNs >= p.stats.LeftOutNs {
 		return
 	}
 	track := p.findGPULane(w.lane)
-	name, category := p.works.name(&w), kindOfWork(w.op)
+	name, category := p.operations.name(&w), kindOfOperation(w.op)
 	if w.start == activity.Unknown || w.end == activity.Unknown {
 		p.w.startEvent(eventTypeInstant, track.uuid)
 	} else {
@@ -254,19 +254,19 @@ func (p *traceBuilder) writeWork() {
 	}
 	p.w.addTextAnnotation("end_known", qualityNames[w.end])
 	if late := int64(p.w.lastNs) - int64(p.w.toMonotonicClock(w.startNs)); late > 0 {
-		// the work became known after maxSortedWorks later ones
+		// the operation became known after maxSortedOperations later ones
 		p.w.addAnnotation("shown_late_ns", fieldAnnotationInt, uint64(late))
 	}
 	p.w.finishEvent(w.startNs)
 }
 
-// writeLateWorks writes the works that began after the window, of calls inside of it.
-func (p *traceBuilder) writeLateWorks() {
-	for p.works.has {
-		for len(p.ends) > 0 && p.ends[0].atNs <= p.works.work.startNs {
+// writeLateOperations writes the operations that began after the window, of calls inside of it.
+func (p *traceBuilder) writeLateOperations() {
+	for p.operations.has {
+		for len(p.ends) > 0 && p.ends[0].atNs <= p.operations.operation.startNs {
 			p.endFirstSlice()
 		}
-		p.writeWork()
+		p.writeOperation()
 	}
 }
 
@@ -276,8 +276,8 @@ var qualityNames = [...]string{
 	activity.Measured: "measured",
 }
 
-// name returns the name of the slice of a work.
-func (g *gpuWorks) name(w *gpuWork) string {
+// name returns the name of the slice of an operation.
+func (g *gpuOperations) name(w *gpuOperation) string {
 	label := g.labelOf(w.label)
 	switch w.op {
 	case activity.OpGraph:
@@ -297,7 +297,7 @@ func (g *gpuWorks) name(w *gpuWork) string {
 	return units.ReplaceInvalidUTF8(label.Kernel)
 }
 
-// flowOfCall returns the id of the flow from a call to its work. A thread makes one call at a time.
+// flowOfCall returns the id of the flow from a call to its operation. A thread makes one call at a time.
 func flowOfCall(pid, tid int32, callNs int64) uint64 {
 	return (uint64(uint32(pid))<<32|uint64(uint32(tid)))*0x9e3779b97f4a7c15 ^ uint64(callNs)*0xbf58476d1ce4e5b9 | 1
 }

@@ -1,3 +1,0 @@
-// Package works reports when the GPU was busy, by channel and stream, and how certain its times
-// are.
-package works
