@@ -104,7 +104,7 @@ func TestOneFileOneAnswer(t *testing.T) {
 	for name, tp := range map[string]*analyzetest.TestRecording{
 		"job": mixedJob(t),
 		"random program": gpuprogram.Run(3, gpuprogram.Plan{
-			Works: 700, Processes: 2, Threads: 2, Streams: 4, Shared: true, Ordered: true, Kernels: 6, MeanNs: 20_000,
+			Operations: 700, Processes: 2, Threads: 2, Streams: 4, Shared: true, Ordered: true, Kernels: 6, MeanNs: 20_000,
 			PaceNs: 10_000, Idle: 0.05, Waits: 0.02, Extra: 0.02, Sampled: true, Short: 0.5, AnyPlace: true,
 		}).Record(t),
 	} {

@@ -111,7 +111,7 @@ func (r *jobRun) checkSlowLaunches() (wrong []string) {
 		slow[r.ledger.Operations[i].CallNs] = e
 	}
 	a := r.activity()
-	if err := a.EachWork(func(w *activity.Work) {
+	if err := a.EachOperation(func(w *activity.Operation) {
 		if w.Call.Op != activity.OpKernel || w.Mean == nil || w.DurationQuality < activity.Bounded ||
 			float64(w.Duration.LoNs) < factor*(w.Mean.MeanNs+2*w.Mean.ErrorNs) {
 			return

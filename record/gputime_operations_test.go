@@ -31,7 +31,7 @@ type operationReview struct {
 	operations map[ledgerCallKey][]*simtest.Operation
 
 	result *activity.Result
-	counts activity.WorkCounts
+	counts activity.OperationCounts
 	tried  int64 // operations with a channel
 	// seen counts operations that began after the recorder had found their channel.
 	seen, seenMeasured int64
@@ -93,7 +93,7 @@ func reviewOperations(t *testing.T, run *gpuRun) *operationReview {
 		t.Fatal(err)
 	}
 	v.result = computed.Result
-	if err := computed.EachWork(v.checkOperation); err != nil {
+	if err := computed.EachOperation(v.checkOperation); err != nil {
 		t.Fatal(err)
 	}
 	v.checkBusy()
@@ -108,7 +108,7 @@ var kindsOfOps = map[activity.Op]string{
 }
 
 // lastOperationOf returns the last operation of a call in the ledger. Its words are those of the call.
-func (v *operationReview) lastOperationOf(w *activity.Work) *simtest.Operation {
+func (v *operationReview) lastOperationOf(w *activity.Operation) *simtest.Operation {
 	startNs := w.Call.StartNs - v.offsetNs
 	starts := v.callNs[w.Call.Tid]
 	i := sort.Search(len(starts), func(i int) bool { return starts[i] > startNs })
@@ -129,7 +129,7 @@ func (v *operationReview) lastOperationOf(w *activity.Work) *simtest.Operation {
 	return nil
 }
 
-func (v *operationReview) checkOperation(w *activity.Work) {
+func (v *operationReview) checkOperation(w *activity.Operation) {
 	truth := v.lastOperationOf(w)
 	if truth == nil && v.run.stuckNs > 0 && w.Call.StartNs-v.offsetNs > v.run.stuckNs {
 		if w.StartQuality >= activity.Bounded && w.Start.LoNs < v.run.result.Meta.EndNs &&
@@ -163,7 +163,7 @@ func (v *operationReview) checkOperation(w *activity.Work) {
 }
 
 // isRight reports whether all values of an operation agree with the ledger.
-func (v *operationReview) isRight(w *activity.Work, truth *simtest.Operation) bool {
+func (v *operationReview) isRight(w *activity.Operation, truth *simtest.Operation) bool {
 	startNs, endNs := truth.StartNs+v.ledgerToNs, truth.EndNs+v.ledgerToNs
 	ok := true
 	if w.StartQuality == activity.Measured {
@@ -187,7 +187,7 @@ func (v *operationReview) isRight(w *activity.Work, truth *simtest.Operation) bo
 
 // wholeGraph returns the launch of a graph with several operations, from the first to the last one; nil: there is
 // one operation. The model may have learned their number.
-func (v *operationReview) wholeGraph(w *activity.Work, last *simtest.Operation) *simtest.Operation {
+func (v *operationReview) wholeGraph(w *activity.Operation, last *simtest.Operation) *simtest.Operation {
 	if w.Call.Op != activity.OpGraph {
 		return nil
 	}
@@ -282,7 +282,7 @@ func mostLateNs() int64 {
 	return 20_000
 }
 
-func (v *operationReview) count(w *activity.Work, truth *simtest.Operation) {
+func (v *operationReview) count(w *activity.Operation, truth *simtest.Operation) {
 	v.tried++
 	late := truth.StartNs+v.ledgerToNs > v.run.channels[w.Channel].StartNs
 	if late {
@@ -330,7 +330,7 @@ func (v *operationReview) checkBusy() {
 		}
 		busyNs := v.busyNs(c, of[c.Number])
 		busy := c.Busy
-		busy.LoNs -= c.Works * v.lateNs
+		busy.LoNs -= c.Operations * v.lateNs
 		endsNever := v.run.stuckNs > 0 && busyNs > time.Hour.Nanoseconds()
 		if !v.contains(busy, busyNs) && !v.run.torn[c.Number] && !endsNever {
 			v.wrong = append(v.wrong, fmt.Sprintf("busy time %d of %+v", busyNs, *c))

@@ -17,17 +17,17 @@ import (
 func TestSameTimes(t *testing.T) {
 	testclass.Unit(t)
 	g := gpuprogram.Run(4, gpuprogram.Plan{
-		Works:     3000,
-		Processes: 1,
-		Threads:   2,
-		OneThread: true,
-		Streams:   2,
-		Kernels:   4,
-		MeanNs:    20_000,
-		PaceNs:    10_000,
-		Idle:      0.05,
-		Waits:     0.05,
-		Full:      true,
+		Operations: 3000,
+		Processes:  1,
+		Threads:    2,
+		OneThread:  true,
+		Streams:    2,
+		Kernels:    4,
+		MeanNs:     20_000,
+		PaceNs:     10_000,
+		Idle:       0.05,
+		Waits:      0.05,
+		Full:       true,
 	})
 	path := filepath.Join(t.TempDir(), "run.ref")
 	if err := os.WriteFile(path, []byte(referenceOf(g)), 0o600); err != nil {
@@ -37,9 +37,9 @@ func TestSameTimes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var operations []activity.Work
+	var operations []activity.Operation
 	result, err := activity.Compute(g.Replay, g.Channels, activity.Options{
-		EndNs: g.EndNs, OnWork: func(w *activity.Work) { operations = append(operations, *w) },
+		EndNs: g.EndNs, OnOperation: func(w *activity.Operation) { operations = append(operations, *w) },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -25,8 +25,8 @@ func (k *kernelTimes) referenceMeanNs() float64 { return k.sumNs / float64(max(1
 // addDuration adds the operations of one call site, with the errors that reports state.
 func (k *kernelTimes) addDuration(d *activity.Duration) {
 	e := d.Estimate()
-	before, share := k.operations, float64(d.Works)/float64(k.operations+d.Works)
-	k.operations += d.Works
+	before, share := k.operations, float64(d.Operations)/float64(k.operations+d.Operations)
+	k.operations += d.Operations
 	k.estimatedNs += share * (e.MeanNs - k.estimatedNs)
 	k.errorNs += share * (e.ErrorNs - k.errorNs)
 	k.isLimited = e.Quality == activity.Bounded && (before == 0 || k.isLimited)
@@ -59,7 +59,7 @@ func compareDurations(out io.Writer, result *activity.Result, r *reference) {
 	for i := range result.Durations {
 		d := &result.Durations[i]
 		k := timesOf(keyOfDuration(result, d))
-		if d.IsEstimated && d.Works > 0 {
+		if d.IsEstimated && d.Operations > 0 {
 			k.addDuration(d)
 		}
 	}

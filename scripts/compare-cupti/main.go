@@ -50,8 +50,8 @@ func compare(recordingPath, referencePath string) error {
 	if err != nil {
 		return err
 	}
-	var operations []activity.Work
-	if err := result.EachWork(func(w *activity.Work) { operations = append(operations, *w) }); err != nil {
+	var operations []activity.Operation
+	if err := result.EachOperation(func(w *activity.Operation) { operations = append(operations, *w) }); err != nil {
 		return err
 	}
 	out := bufio.NewWriter(os.Stdout)

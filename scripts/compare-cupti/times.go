@@ -11,8 +11,8 @@ import (
 )
 
 // compareTimes compares the ends of operations that both have. Operations of a stream come in one order in both.
-func compareTimes(out io.Writer, result *activity.Result, operations []activity.Work, r *reference) {
-	streams := make(map[int32][]*activity.Work)
+func compareTimes(out io.Writer, result *activity.Result, operations []activity.Operation, r *reference) {
+	streams := make(map[int32][]*activity.Operation)
 	for i := range operations {
 		w := &operations[i]
 		if w.Call.StartNs >= r.fromNs && w.Call.StartNs < r.toNs && w.Call.Op != activity.OpRecordEvent {
@@ -31,7 +31,7 @@ func compareTimes(out io.Writer, result *activity.Result, operations []activity.
 	for stream, list := range streams {
 		slices.SortStableFunc(
 			list,
-			func(a, b *activity.Work) int { return cmp.Compare(a.Call.StartNs, b.Call.StartNs) },
+			func(a, b *activity.Operation) int { return cmp.Compare(a.Call.StartNs, b.Call.StartNs) },
 		)
 		var best alignment
 		for number, other := range cupti {
@@ -52,7 +52,7 @@ func compareTimes(out io.Writer, result *activity.Result, operations []activity.
 type alignment struct {
 	stream     int
 	matches    int
-	operations []*activity.Work
+	operations []*activity.Operation
 	others     []*referenceOperation
 }
 
@@ -74,7 +74,7 @@ func (a *alignment) medianOffNs() int64 {
 
 // align pairs the operations of a stream with those of CUPTI. Where the two differ, it continues at the next
 // place with equal operations.
-func align(result *activity.Result, operations []*activity.Work, others []*referenceOperation) (a alignment) {
+func align(result *activity.Result, operations []*activity.Operation, others []*referenceOperation) (a alignment) {
 	const ahead, inRow = 2000, 12
 	i, k := 0, 0
 	for i < len(operations) && k < len(others) {
@@ -113,7 +113,7 @@ func nextEqual(ahead, inRow int, same func(di, dk int) bool) (di, dk int, ok boo
 }
 
 // isSame reports whether an operation and one of CUPTI have the same kind, kernel and grid.
-func isSame(result *activity.Result, w *activity.Work, o *referenceOperation) bool {
+func isSame(result *activity.Result, w *activity.Operation, o *referenceOperation) bool {
 	switch w.Call.Op {
 	case activity.OpKernel:
 		return o.what == 'k' && w.Call.Label >= 0 && result.Labels[w.Call.Label].Grid == o.key.grid &&

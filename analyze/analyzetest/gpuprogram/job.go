@@ -18,7 +18,7 @@ import (
 // their time, because a call sees only the operations of earlier calls.
 type Job struct {
 	*Program
-	Works []JobOperation // in the order of their calls
+	Operations []JobOperation // in the order of their calls
 
 	rows      []format.Row
 	stackRows []format.Row
@@ -150,7 +150,7 @@ func (t *JobThread) Launch(s *JobStream, kernel string, grid int32, gpuNs int64)
 	row := t.submit(s, s.sim.channel, activity.OpKernel, gpuNs)
 	row.Kernel, row.Name = kernel, "cuLaunchKernel"
 	row.GridX, row.GridY, row.GridZ, row.BlockX, row.BlockY, row.BlockZ = grid, 1, 1, 256, 1, 1
-	t.job.Works[len(t.job.Works)-1].Kernel = kernel
+	t.job.Operations[len(t.job.Operations)-1].Kernel = kernel
 }
 
 // LaunchGraph launches a CUDA graph that runs for gpuNs.
@@ -174,7 +174,7 @@ func (t *JobThread) Copy(s *JobStream, op activity.Op, bytes, gpuNs int64) {
 		on = t.job.enginesOf(s.sim).toHost
 	}
 	t.submit(s, on, op, gpuNs).Bytes = bytes
-	t.job.Works[len(t.job.Works)-1].Bytes = bytes
+	t.job.Operations[len(t.job.Operations)-1].Bytes = bytes
 }
 
 // Fill sets bytes of device memory.
@@ -194,7 +194,7 @@ func (t *JobThread) submit(s *JobStream, on *gpuChannel, op activity.Op, gpuNs i
 	if op == activity.OpKernel {
 		on.launches = append(on.launches, t.NowNs)
 	}
-	g.Works = append(g.Works, JobOperation{
+	g.Operations = append(g.Operations, JobOperation{
 		Truth:  Truth{from, to, on.number, on.base + int64(len(on.words))},
 		CallNs: t.NowNs, Pid: t.on.sim.pid, Site: t.site(), Stream: s.Handle(), Step: t.Step, Op: op,
 	})

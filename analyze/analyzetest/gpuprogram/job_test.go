@@ -38,7 +38,7 @@ func TestJobIsRecorded(t *testing.T) {
 		}
 		tl := j.Recording(t, 0).Timeline()
 		truth := make(map[[2]int64]gpuprogram.JobOperation)
-		for _, w := range j.Works {
+		for _, w := range j.Operations {
 			truth[[2]int64{w.CallNs, int64(w.Pid)}] = w
 		}
 		operations, wrong := 0, 0
@@ -46,7 +46,7 @@ func TestJobIsRecorded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = r.EachWork(func(w *activity.Work) {
+		err = r.EachOperation(func(w *activity.Operation) {
 			operations++
 			want := truth[[2]int64{w.Call.StartNs, int64(w.Call.Pid)}]
 			if w.StartQuality >= activity.Bounded && (want.StartNs < w.Start.LoNs || want.StartNs > w.Start.HiNs) ||
@@ -68,8 +68,8 @@ func TestJobIsRecorded(t *testing.T) {
 			d.Busy.HiNs,
 			idle,
 		)
-		if operations != len(j.Works) || wrong > 0 || d.Busy.HiNs < idle*9/10 || d.Busy.LoNs > idle {
-			t.Errorf("%d operations of %d, %d wrong", operations, len(j.Works), wrong)
+		if operations != len(j.Operations) || wrong > 0 || d.Busy.HiNs < idle*9/10 || d.Busy.LoNs > idle {
+			t.Errorf("%d operations of %d, %d wrong", operations, len(j.Operations), wrong)
 		}
 		copies := r.MeanOf(100, activity.OpCopyToDevice, 0) // the first label
 		if copies == nil || full && (copies.IsLimited || copies.MeanNs < 35_000 || copies.MeanNs > 45_000) {

@@ -9,26 +9,26 @@ import (
 
 // Plan describes a random program and its recorder.
 type Plan struct {
-	Works     int // operations of each process
-	Processes int
-	Threads   int     // per process
-	Streams   int     // per process, besides the legacy default stream
-	Shared    bool    // every second stream shares the channel of the stream before it
-	Brief     bool    // streams with few operations share the channels of others; only with one thread
-	OneThread bool    // each stream belongs to one thread
-	Ordered   bool    // threads that share a stream call it one after the other
-	Kernels   int     // different kernels
-	MeanNs    float64 // scale of the durations of kernels
-	PaceNs    int64   // scale of the time between calls
-	Idle      float64 // share of actions before which the thread works on the CPU
-	Waits     float64 // share of actions that wait
-	Early     float64 // share of kernels that may begin before the one before them has ended
-	Parts     int     // operations that a launch of a graph adds, if not one
-	Extra     float64 // share of fills and copies with one more operation
-	Short     float64 // share of copies to the device that run on the channel of their stream
-	AnyPlace  bool    // the calls of these copies do not say where they run
-	Fills     bool    // kernels and graphs fill the GPU: one of another stream is taken from its queue, and waits
-	EndWords  bool    // progress words belong to the ends of all operations, as on no known GPU
+	Operations int // operations of each process
+	Processes  int
+	Threads    int     // per process
+	Streams    int     // per process, besides the legacy default stream
+	Shared     bool    // every second stream shares the channel of the stream before it
+	Brief      bool    // streams with few operations share the channels of others; only with one thread
+	OneThread  bool    // each stream belongs to one thread
+	Ordered    bool    // threads that share a stream call it one after the other
+	Kernels    int     // different kernels
+	MeanNs     float64 // scale of the durations of kernels
+	PaceNs     int64   // scale of the time between calls
+	Idle       float64 // share of actions before which the thread works on the CPU
+	Waits      float64 // share of actions that wait
+	Early      float64 // share of kernels that may begin before the one before them has ended
+	Parts      int     // operations that a launch of a graph adds, if not one
+	Extra      float64 // share of fills and copies with one more operation
+	Short      float64 // share of copies to the device that run on the channel of their stream
+	AnyPlace   bool    // the calls of these copies do not say where they run
+	Fills      bool    // kernels and graphs fill the GPU: one of another stream is taken from its queue, and waits
+	EndWords   bool    // progress words belong to the ends of all operations, as on no known GPU
 
 	Untimed   bool    // events have no timing, and the recorder does not know that
 	Events    float64 // share of actions that record an event, in addition to 4 %
@@ -199,7 +199,7 @@ func (g *Program) newChannel(pid, device int32, ns int64) *gpuChannel {
 }
 
 func (g *Program) newProcess(pid int32) (threads []*simThread) {
-	p := &simProcess{pid: pid, events: make(map[int64]int64), handles: 0x7000, left: g.Works}
+	p := &simProcess{pid: pid, events: make(map[int64]int64), handles: 0x7000, left: g.Operations}
 	p.legacy = &simStream{handle: activity.LegacyStream, process: p, channel: g.newChannel(pid, 0, startNs)}
 	p.engines[0] = g.newEngines(p)
 	for range g.Kernels {

@@ -43,7 +43,7 @@ func readGPUFlame(t *timeline.Timeline, f *query.Filter) (*gpuFlame, error) {
 			!f.PassesCaller(l.Pid, l.Tid, l.Device, activity.RecordedHandle(l.Stream)) {
 			continue
 		}
-		g.ns[launchOrigin{l.Stack, l.Label, l.Op}] += float64(l.Works) * estimate.MeanNs
+		g.ns[launchOrigin{l.Stack, l.Label, l.Op}] += float64(l.Operations) * estimate.MeanNs
 	}
 	return g, nil
 }

@@ -29,7 +29,7 @@ func TestFlameGraphOfGPUTime(t *testing.T) {
 		th.Synchronize(stream)
 	}
 	truth := make(map[string]float64)
-	for _, w := range j.Works {
+	for _, w := range j.Operations {
 		truth[w.Site] += float64(w.EndNs - w.StartNs)
 	}
 	tl := j.Recording(t, 0).Timeline()

@@ -103,7 +103,7 @@ func (g *gpuOperations) sorted(p *traceBuilder) iter.Seq[gpuOperation] {
 	return func(yield func(gpuOperation) bool) {
 		s := operationSorter{last: make(map[streamLane]gpuOperation)}
 		wanted := true
-		g.err = g.activity.EachWork(func(w *activity.Work) {
+		g.err = g.activity.EachOperation(func(w *activity.Operation) {
 			if !wanted || w.Call.Op == activity.OpRecordEvent || !g.passes(w, p) {
 				return
 			}
@@ -122,7 +122,7 @@ func (g *gpuOperations) sorted(p *traceBuilder) iter.Seq[gpuOperation] {
 // operationSorter sorts operations by their start. On a stream, operations do not overlap.
 type operationSorter struct {
 	heap []gpuOperation
-	last map[streamLane]gpuOperation // last operation of each lane, whose end the next work may correct
+	last map[streamLane]gpuOperation // last operation of each lane, whose end the next operation may correct
 }
 
 // add adds an operation. The operations of a lane come in their order.
@@ -162,7 +162,7 @@ func (s *operationSorter) pop() gpuOperation {
 }
 
 // passes reports whether the call of an operation passes the filter.
-func (g *gpuOperations) passes(w *activity.Work, p *traceBuilder) bool {
+func (g *gpuOperations) passes(w *activity.Operation, p *traceBuilder) bool {
 	c, f := &w.Call, &p.filter
 	if c.StartNs < p.window.FromNs || c.StartNs > p.window.ToNs {
 		return false
@@ -195,7 +195,7 @@ func (g *gpuOperations) labelOf(number int32) activity.Label {
 }
 
 // newGPUOperation returns the operation of the trace. An operation without a known start is placed at its call.
-func newGPUOperation(w *activity.Work) gpuOperation {
+func newGPUOperation(w *activity.Operation) gpuOperation {
 	c := &w.Call
 	g := gpuOperation{
 		startNs: c.StartNs,

@@ -48,7 +48,7 @@ func TestTraceShowsGPUTimes(t *testing.T) {
 			t.Fatal(err)
 		}
 		truth := make(map[string][]gpuprogram.JobOperation) // by kernel, in order
-		for _, w := range j.Works {
+		for _, w := range j.Operations {
 			truth[w.Kernel] = append(truth[w.Kernel], w)
 		}
 		seen := make(map[string]int)

@@ -54,7 +54,7 @@ func TestPprofReadsGPUTimes(t *testing.T) {
 		t.Errorf("the profile has %.0f ns, the report %.0f", got, want)
 	}
 	truth := make(map[string]float64)
-	for _, w := range j.Works {
+	for _, w := range j.Operations {
 		truth[w.Site] += float64(w.EndNs - w.StartNs)
 	}
 	traces := string(pprof(t, "-traces", "-lines", "-unit=ns", profileFile(t, p)))

@@ -157,7 +157,7 @@ func selectSteps(sources []*Source) (string, error) {
 		}
 		for _, st := range s.Steps {
 			rows = append(rows, fmt.Sprintf("(%s, %d, %d, %d, %d, %d, %t)",
-				name, st.Pid, st.Number, st.StartNs, st.EndNs, st.Works, st.IsCut))
+				name, st.Pid, st.Number, st.StartNs, st.EndNs, st.Operations, st.IsCut))
 		}
 	}
 	return `select recording, pid, step, make_timestamp_ns(start_ns) as "time", start_ns, end_ns,

@@ -27,7 +27,7 @@ type Step struct {
 	Pid            int32
 	Number         int // from 1 on in each process
 	StartNs, EndNs int64
-	Works          int32 // launches, copies and fills
+	Operations     int32 // launches, copies and fills
 	IsCut          bool  // a part of the step is missing
 }
 

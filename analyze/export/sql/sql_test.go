@@ -358,7 +358,7 @@ func TestSteps(t *testing.T) {
 		max(step)::integer as last, sum(dur_ns)::varchar as ns from steps`)
 	var operations, ns int64
 	for i := range steps {
-		operations, ns = operations+int64(steps[i].Works), ns+steps[i].EndNs-steps[i].StartNs
+		operations, ns = operations+int64(steps[i].Operations), ns+steps[i].EndNs-steps[i].StartNs
 	}
 	want := fmt.Sprint(
 		map[string]any{"n": len(steps), "operations": operations, "last": len(steps), "ns": fmt.Sprint(ns)},

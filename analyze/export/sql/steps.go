@@ -18,7 +18,7 @@ func FindSteps(t *timeline.Timeline) ([]Step, error) {
 		for i := range p.Steps {
 			s := &p.Steps[i]
 			list = append(list, Step{
-				Pid: p.Pid, Number: i + 1, StartNs: s.BeginNs, EndNs: s.EndNs, Works: s.Work, IsCut: s.IsCut,
+				Pid: p.Pid, Number: i + 1, StartNs: s.BeginNs, EndNs: s.EndNs, Operations: s.Operations, IsCut: s.IsCut,
 			})
 		}
 	}

@@ -8,10 +8,10 @@ import (
 
 // Options are options of Compute.
 type Options struct {
-	// OnWork, if not nil, is called for each work with a channel. Works of a channel come in the order
-	// of their calls. The pointer is valid until OnWork returns.
-	OnWork func(*Work)
-	// OnUntimed, if not nil, is called for spans of time in which works of a stream without a channel may have
+	// OnOperation, if not nil, is called for each operation with a channel. Operations of a channel come in the order
+	// of their calls. The pointer is valid until OnOperation returns.
+	OnOperation func(*Operation)
+	// OnUntimed, if not nil, is called for spans of time in which operations of a stream without a channel may have
 	// run. HiNs is UnknownNs if no wait of the host ends the span.
 	OnUntimed func(pid, device int32, span Interval)
 	// Gaps are the times in which calls were lost, or launches were not recorded, in order of time.
@@ -19,16 +19,16 @@ type Options struct {
 	// EndNs is when the recorder read all progress words for the last time, Unix ns. 0 takes a time
 	// shortly before the last sample.
 	EndNs int64
-	// Window limits counts and busy times to works whose call starts in it. The zero value is the whole
-	// recording. OnWork is called for all works.
+	// Window limits counts and busy times to operations whose call starts in it. The zero value is the whole
+	// recording. OnOperation is called for all operations.
 	Window Window
 	// untilNs is when the replay stops, Unix ns; 0: at the end.
 	untilNs int64
 }
 
 // Compute computes the activity of a recording. It replays the source twice: to pair streams with
-// channels and to fit the clocks, and to number the works. It pairs them once more if launches of a graph
-// add several works, and numbers them once more if a pair proves to be wrong, and for OnWork. It tries
+// channels and to fit the clocks, and to number the operations. It pairs them once more if launches of a graph
+// add several operations, and numbers them once more if a pair proves to be wrong, and for OnOperation. It tries
 // what the calls leave open, see assumption and pairByExtra. Its memory grows with channels, streams, kernels and the
 // length of the recording, but not with the number of calls.
 func Compute(source Source, channels []Channel, opt Options) (*Result, error) {
@@ -37,24 +37,24 @@ func Compute(source Source, channels []Channel, opt Options) (*Result, error) {
 		return nil, err
 	}
 	result := best.result()
-	if opt.OnWork != nil {
-		err = best.eachWork(nil, opt.OnWork, opt.OnUntimed)
+	if opt.OnOperation != nil {
+		err = best.eachOperation(nil, opt.OnOperation, opt.OnUntimed)
 	}
 	return result, err
 }
 
-// attempt numbers the works under one assumption.
+// attempt numbers the operations under one assumption.
 type attempt struct {
-	source Source
-	opt    Options
-	survey *survey
-	pairs  map[int32]int32
-	out    *results
-	reader *reader // after the replay that filled out
-	works  int64   // numbered works of plausible channels, without slips if all launches are recorded
+	source     Source
+	opt        Options
+	survey     *survey
+	pairs      map[int32]int32
+	out        *results
+	reader     *reader // after the replay that filled out
+	operations int64   // numbered operations of plausible channels, without slips if all launches are recorded
 	// conflicts counts how often calls and counters disagreed, also on channels without a pair. slips counts the slips
-	// that no gap explains. A wrong assumption may number as many works: where launches are not recorded, copies that
-	// ran elsewhere hide them.
+	// that no gap explains. A wrong assumption may number as many operations: where launches are not recorded, copies
+	// that ran elsewhere hide them.
 	conflicts, slips int64
 	assumed          assumption
 	hidden           map[int32]*spans // set by hide
@@ -63,16 +63,16 @@ type attempt struct {
 	unknownTiming, unknownPlace, likelyTiming bool
 }
 
-// try pairs streams with channels, drops the pairs that prove to be wrong, and numbers the works.
+// try pairs streams with channels, drops the pairs that prove to be wrong, and numbers the operations.
 func try(source Source, channels []Channel, opt Options, assumed assumption) (*attempt, error) {
 	a := &attempt{survey: newSurvey(channels, opt.Gaps), opt: opt, assumed: assumed}
 	a.source = a.filter(source)
 	if err := a.source(a.survey); err != nil {
 		return nil, err
 	}
-	if works := a.survey.worksOfGraphs(); len(works) > 0 {
+	if operations := a.survey.operationsOfGraphs(); len(operations) > 0 {
 		a.survey = newSurvey(channels, opt.Gaps)
-		a.survey.works = works
+		a.survey.operations = operations
 		if err := a.source(a.survey); err != nil {
 			return nil, err
 		}
@@ -103,7 +103,7 @@ func (a *attempt) filter(source Source) Source {
 	}
 }
 
-// judge numbers the works, counts them, and drops the pairs that prove to be wrong.
+// judge numbers the operations, counts them, and drops the pairs that prove to be wrong.
 func (a *attempt) judge() error {
 	if err := a.number(); err != nil {
 		return err
@@ -113,10 +113,10 @@ func (a *attempt) judge() error {
 		a.slips += c.ownSlips
 		switch {
 		case !c.isPlausible():
-		case len(a.opt.Gaps) == 0: // other works without a call contradict the assumption
-			a.works += c.finals - c.counts.Extra
-		default: // works without a call may be launches, with which final numbers are only bounds
-			a.works += c.numbered
+		case len(a.opt.Gaps) == 0: // other operations without a call contradict the assumption
+			a.operations += c.finals - c.counts.Extra
+		default: // operations without a call may be launches, with which final numbers are only bounds
+			a.operations += c.numbered
 		}
 	}
 	before, wrong := len(a.pairs), a.reader.contradicted()
@@ -129,31 +129,31 @@ func (a *attempt) judge() error {
 	return nil
 }
 
-// number replays the source and collects the works.
+// number replays the source and collects the operations.
 func (a *attempt) number() (err error) {
 	a.out = newResults(&a.opt)
-	a.reader, err = a.numberWorks(&a.opt, a.out)
+	a.reader, err = a.numberOperations(&a.opt, a.out)
 	return err
 }
 
-// isConsistent reports whether nearly all works have their number, and counters and calls always agreed.
+// isConsistent reports whether nearly all operations have their number, and counters and calls always agreed.
 func (a *attempt) isConsistent() bool {
 	for _, c := range a.reader.channels {
 		if c.counts.Slips+c.counts.Conflicts > 0 && c.finals > 0 {
 			return false
 		}
 	}
-	return a.works*10 >= a.reader.calls*9
+	return a.operations*10 >= a.reader.calls*9
 }
 
-// missing returns the number of works without a number. Both assumptions number about as many works, but
-// the wrong one has more works to number, or more that no call explains. Where launches are not recorded, most works
-// have no number under any assumption, so only those with one count.
+// missing returns the number of operations without a number. Both assumptions number about as many operations, but
+// the wrong one has more operations to number, or more that no call explains. Where launches are not recorded, most
+// operations have no number under any assumption, so only those with one count.
 func (a *attempt) missing() int64 {
 	if len(a.opt.Gaps) > 0 {
-		return -a.works
+		return -a.operations
 	}
-	return a.reader.calls - a.works
+	return a.reader.calls - a.operations
 }
 
 // orBetter returns the better one of two attempts.
@@ -164,8 +164,8 @@ func (a *attempt) orBetter(b *attempt) *attempt {
 	return a
 }
 
-// isBetterThan compares two assumptions. If both number about as many works, the one is better under which calls and
-// counters clearly disagree less, else the one with fewer conflicts.
+// isBetterThan compares two assumptions. If both number about as many operations, the one is better under which calls
+// and counters clearly disagree less, else the one with fewer conflicts.
 func (a *attempt) isBetterThan(b *attempt) bool {
 	more := b.missing() - a.missing()
 	if about := a.reader.calls / 5; max(more, -more) <= about {
@@ -192,13 +192,13 @@ func isClearlyLess(a, b int64) bool {
 // result returns the result of the last replay.
 func (a *attempt) result() *Result { return a.out.result(a.reader, a.survey, a.pairs) }
 
-// eachWork replays the source for yield. It sets Work.Mean from means.
-func (a *attempt) eachWork(
-	means map[durationKey]*Duration, yield func(*Work), untimed func(pid, device int32, span Interval),
+// eachOperation replays the source for yield. It sets Operation.Mean from means.
+func (a *attempt) eachOperation(
+	means map[durationKey]*Duration, yield func(*Operation), untimed func(pid, device int32, span Interval),
 ) error {
 	opt := a.opt
 	opt.OnUntimed = untimed
-	_, err := a.numberWorks(&opt, &results{onWork: yield, means: meanTables(means)})
+	_, err := a.numberOperations(&opt, &results{onOperation: yield, means: meanTables(means)})
 	return err
 }
 
@@ -257,8 +257,8 @@ func (f *assumptionFilter) AddCall(c *Call) {
 	f.Consumer.AddCall(c)
 }
 
-// numberWorks replays the source with the pairs of streams and channels.
-func (a *attempt) numberWorks(opt *Options, out *results) (*reader, error) {
+// numberOperations replays the source with the pairs of streams and channels.
+func (a *attempt) numberOperations(opt *Options, out *results) (*reader, error) {
 	states := a.survey.channelStates(a.pairs, out)
 	paired := make(map[int32]*channelState)
 	for stream, channel := range a.pairs {
@@ -272,7 +272,7 @@ func (a *attempt) numberWorks(opt *Options, out *results) (*reader, error) {
 		c.showsEnds = !c.runsStreams
 	}
 	r := newReader(states, paired, opt.Gaps)
-	r.onUntimed, r.works, r.hidden, r.hasOpenPlaces = opt.OnUntimed, a.survey.works, a.hidden, a.unknownPlace
+	r.onUntimed, r.operations, r.hidden, r.hasOpenPlaces = opt.OnUntimed, a.survey.operations, a.hidden, a.unknownPlace
 	if err := a.source(r); err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 type verdict struct {
 	program *gpuprogram.Program
 	result  *activity.Result
-	counts  activity.WorkCounts
+	counts  activity.OperationCounts
 	// launches counts the kernels and graphs with a channel.
 	launches map[activity.LaunchOrigin]int64
 	// wrong are values that are called measured or bounded, and are not. wrongByTorn counts those next
@@ -32,7 +32,7 @@ func judge(t *testing.T, g *gpuprogram.Program) *verdict {
 	v := &verdict{program: g, launches: make(map[activity.LaunchOrigin]int64)}
 	var err error
 	v.result, err = activity.Compute(g.Replay, g.Channels, activity.Options{
-		OnWork: v.checkWork, Gaps: g.Gaps, EndNs: g.EndNs,
+		OnOperation: v.checkOperation, Gaps: g.Gaps, EndNs: g.EndNs,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -44,14 +44,14 @@ func judge(t *testing.T, g *gpuprogram.Program) *verdict {
 
 func contains(i activity.Interval, ns int64) bool { return i.LoNs <= ns && ns <= i.HiNs }
 
-// checkWork compares a work with the truth.
-func (v *verdict) checkWork(w *activity.Work) {
+// checkOperation compares an operation with the truth.
+func (v *verdict) checkOperation(w *activity.Operation) {
 	if w.Call.ID < 0 { // the record of an event without timing
-		v.wrong = append(v.wrong, fmt.Sprintf("%+v is no work", w))
+		v.wrong = append(v.wrong, fmt.Sprintf("%+v is no operation", w))
 		return
 	}
 	truth := v.program.Truth[w.Call.ID]
-	v.counts.Works++
+	v.counts.Operations++
 	if c := &w.Call; c.Op == activity.OpKernel || c.Op == activity.OpGraph {
 		v.launches[activity.LaunchOrigin{
 			Stream: c.Stream, Pid: c.Pid, Tid: c.Tid, Device: c.Device, Stack: c.Stack, Label: c.Label, Op: c.Op,
@@ -111,7 +111,7 @@ func (v *verdict) checkBusy() {
 	}
 }
 
-// share returns the share of all works of the program, in percent.
+// share returns the share of all operations of the program, in percent.
 func (v *verdict) share(n int64) float64 { return 100 * float64(n) / float64(len(v.program.Truth)) }
 
 func (v *verdict) medianWidthNs() int64 {
@@ -124,24 +124,37 @@ func (v *verdict) medianWidthNs() int64 {
 // check reports wrong values.
 func (v *verdict) check(t *testing.T) {
 	t.Helper()
-	t.Logf("works: measured %.1f%%, bounded %.1f%% (median %d ns), estimated %.1f%%, unknown %.1f%%, unpaired %.1f%%, "+
-		"ends measured %.1f%%, wrong by torn samples %d", v.share(v.counts.Measured), v.share(v.counts.Bounded),
-		v.medianWidthNs(), v.share(v.counts.Estimated), v.share(v.counts.Unknown), v.share(v.result.UnpairedWorks),
-		v.share(v.counts.Ended), v.wrongByTorn)
+	t.Logf(
+		"operations: measured %.1f%%, bounded %.1f%% (median %d ns), estimated %.1f%%, unknown %.1f%%, unpaired %.1f%%, "+
+			"ends measured %.1f%%, wrong by torn samples %d",
+		v.share(v.counts.Measured),
+		v.share(v.counts.Bounded),
+		v.medianWidthNs(),
+		v.share(v.counts.Estimated),
+		v.share(v.counts.Unknown),
+		v.share(v.result.UnpairedOperations),
+		v.share(v.counts.Ended),
+		v.wrongByTorn,
+	)
 	for i, w := range v.wrong {
 		t.Error("wrong:", w)
 		if i == 4 {
 			t.Fatalf("and %d more", len(v.wrong)-i-1)
 		}
 	}
-	works := int64(0)
+	operations := int64(0)
 	for _, c := range v.program.Calls {
 		if c.ID >= 0 {
-			works++
+			operations++
 		}
 	}
-	if v.counts.Works+v.result.UnpairedWorks != works {
-		t.Errorf("%d works and %d without a channel, want %d", v.counts.Works, v.result.UnpairedWorks, works)
+	if v.counts.Operations+v.result.UnpairedOperations != operations {
+		t.Errorf(
+			"%d operations and %d without a channel, want %d",
+			v.counts.Operations,
+			v.result.UnpairedOperations,
+			operations,
+		)
 	}
 	if len(v.busyWrong)*10 > len(v.result.Channels) {
 		t.Error(v.busyWrong)
@@ -149,12 +162,12 @@ func (v *verdict) check(t *testing.T) {
 	v.checkLaunches(t)
 }
 
-// checkLaunches compares the counts of launches with the works.
+// checkLaunches compares the counts of launches with the operations.
 func (v *verdict) checkLaunches(t *testing.T) {
 	t.Helper()
 	counts := make(map[activity.LaunchOrigin]int64)
 	for _, l := range v.result.Launches {
-		counts[l.LaunchOrigin] += l.Works
+		counts[l.LaunchOrigin] += l.Operations
 	}
 	if !maps.Equal(counts, v.launches) {
 		t.Errorf("launches %v, want %v", counts, v.launches)
@@ -162,13 +175,13 @@ func (v *verdict) checkLaunches(t *testing.T) {
 }
 
 // TestEveryValueIsRight runs programs of all kinds. No value that is called measured or bounded is
-// wrong, and a part of the works is measured.
+// wrong, and a part of the operations is measured.
 func TestEveryValueIsRight(t *testing.T) {
 	testclass.Unit(t)
 	for _, c := range []struct {
 		name        string
 		plan        gpuprogram.Plan
-		busy, auto  float64 // least share of measured works, with a busy poller and without
+		busy, auto  float64 // least share of measured operations, with a busy poller and without
 		maxUnpaired float64
 	}{
 		{"one stream", gpuprogram.Plan{Streams: 1}, 80, 15, 10},
@@ -176,7 +189,7 @@ func TestEveryValueIsRight(t *testing.T) {
 		{"shared channels", gpuprogram.Plan{Streams: 4, Shared: true}, 90, 15, 5},
 		{"threads", gpuprogram.Plan{Streams: 4, Threads: 3}, 80, 10, 5},
 		{"processes", gpuprogram.Plan{Streams: 3, Processes: 3}, 80, 15, 10},
-		{"extra works", gpuprogram.Plan{Streams: 3, Extra: 0.05}, 25, 5, 40},
+		{"extra operations", gpuprogram.Plan{Streams: 3, Extra: 0.05}, 25, 5, 40},
 		{"lost calls", gpuprogram.Plan{Streams: 3, Lost: true}, 25, 5, 70},
 		{"sampled launches", gpuprogram.Plan{Streams: 3, Sampled: true}, 60, 15, 20},
 		{"no returns", gpuprogram.Plan{Streams: 3, Threads: 2, Ordered: true, NoReturns: true}, 70, 10, 5},
@@ -197,9 +210,9 @@ func TestEveryValueIsRight(t *testing.T) {
 			80, 15, 20,
 		},
 		{"many events of unknown timing", gpuprogram.Plan{Streams: 1, HalfTimed: true, Events: 0.2}, 70, 10, 20},
-		{"works without a call on other channels", gpuprogram.Plan{Streams: 3, Hidden: 0.01}, 40, 10, 5},
+		{"operations without a call on other channels", gpuprogram.Plan{Streams: 3, Hidden: 0.01}, 40, 10, 5},
 		{"brief streams", gpuprogram.Plan{Streams: 3, Brief: true}, 85, 15, 1},
-		{"graphs of several works", gpuprogram.Plan{Streams: 1, Parts: 7}, 60, 8, 20},
+		{"graphs of several operations", gpuprogram.Plan{Streams: 1, Parts: 7}, 60, 8, 20},
 		{"early starts", gpuprogram.Plan{Streams: 3, Early: 0.3}, 45, 10, 20},
 		{"short copies", gpuprogram.Plan{Streams: 2, Short: 0.7}, 80, 15, 10},
 		{"short copies of unknown place", gpuprogram.Plan{Streams: 2, Short: 1, AnyPlace: true}, 80, 15, 10},
@@ -216,7 +229,7 @@ func TestEveryValueIsRight(t *testing.T) {
 		},
 	} {
 		p := c.plan
-		p.Works, p.Kernels, p.PaceNs = 40_000, 20, 10_000
+		p.Operations, p.Kernels, p.PaceNs = 40_000, 20, 10_000
 		p.Processes, p.Threads = max(1, p.Processes), max(1, p.Threads)
 		if p.MeanNs == 0 {
 			p.MeanNs = 20_000
@@ -237,9 +250,9 @@ func TestEveryValueIsRight(t *testing.T) {
 				for seed := range uint64(gpuprogram.Seeds(1)) {
 					v := judge(t, gpuprogram.Run(seed, p))
 					v.check(t)
-					if v.share(v.counts.Measured) < least || v.share(v.result.UnpairedWorks) > c.maxUnpaired {
+					if v.share(v.counts.Measured) < least || v.share(v.result.UnpairedOperations) > c.maxUnpaired {
 						t.Errorf("measured %.1f%%, want %.0f%%; without a channel %.1f%%, want at most %.0f%%",
-							v.share(v.counts.Measured), least, v.share(v.result.UnpairedWorks), c.maxUnpaired)
+							v.share(v.counts.Measured), least, v.share(v.result.UnpairedOperations), c.maxUnpaired)
 					}
 				}
 			})
@@ -247,13 +260,21 @@ func TestEveryValueIsRight(t *testing.T) {
 	}
 }
 
-// TestStreamsWithoutWorks adds streams that only wait, or end unused. They must not change the pairs of
+// TestStreamsWithoutOperations adds streams that only wait, or end unused. They must not change the pairs of
 // the other streams.
-func TestStreamsWithoutWorks(t *testing.T) {
+func TestStreamsWithoutOperations(t *testing.T) {
 	testclass.Unit(t)
 	g := gpuprogram.Run(1, gpuprogram.Plan{
-		Works: 20_000, Streams: 2, Processes: 1, Threads: 1, Kernels: 20, MeanNs: 20_000, PaceNs: 10_000, Idle: 0.05,
-		Waits: 0.02, Full: true,
+		Operations: 20_000,
+		Streams:    2,
+		Processes:  1,
+		Threads:    1,
+		Kernels:    20,
+		MeanNs:     20_000,
+		PaceNs:     10_000,
+		Idle:       0.05,
+		Waits:      0.02,
+		Full:       true,
 	})
 	var unused []activity.Call
 	for i, op := range []activity.Op{activity.OpHoldStream, activity.OpEndStream, activity.OpMarkEvent} {

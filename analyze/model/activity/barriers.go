@@ -1,18 +1,18 @@
 package activity
 
-// streamBarrier notes whether the next work of a stream may wait for another channel.
+// streamBarrier notes whether the next operation of a stream may wait for another channel.
 type streamBarrier struct {
-	holds    bool
-	hold     *Hold         // the last call that made the stream wait since its last work
-	after    workID        // of a hold by an event: the work before the record of the event
-	behind   dependency    // the same work, if it may still need proof
-	gap      int           // gaps that had ended at the last work
-	last     *channelState // channel of the last work
-	index    int64         // index of the last work on the channel
-	open     []openCall    // calls that may not have returned
-	lastWork LastCall      // the last work, apart from event records
-	untimed  untimedCalls
-	others   int64 // works of the context that legacy order waits for, at the last work
+	holds         bool
+	hold          *Hold         // the last call that made the stream wait since its last operation
+	after         operationID   // of a hold by an event: the operation before the record of the event
+	behind        dependency    // the same operation, if it may still need proof
+	gap           int           // gaps that had ended at the last operation
+	last          *channelState // channel of the last operation
+	index         int64         // index of the last operation on the channel
+	open          []openCall    // calls that may not have returned
+	lastOperation LastCall      // the last operation, apart from event records
+	untimed       untimedCalls
+	others        int64 // operations of the context that legacy order waits for, at the last operation
 }
 
 // openCall is a call of a stream.
@@ -34,7 +34,7 @@ func (o *openCall) returnedBefore(ns int64) bool {
 	return o.endNs <= ns
 }
 
-// legacyOrder counts works of a context. Works of the legacy default stream and of other streams may
+// legacyOrder counts operations of a context. Operations of the legacy default stream and of other streams may
 // wait for each other.
 type legacyOrder struct{ legacy, other int64 }
 
@@ -61,7 +61,7 @@ func (r *reader) legacyOrderOf(key contextKey) *legacyOrder {
 	return l
 }
 
-// waitsForLegacy reports whether the legacy default stream may order a work after another stream's.
+// waitsForLegacy reports whether the legacy default stream may order an operation after another stream's.
 func (r *reader) waitsForLegacy(c *Call, b *streamBarrier) bool {
 	l := r.legacyOrderOf(contextKey{c.Pid, c.Context})
 	others := &l.legacy
@@ -101,7 +101,7 @@ func (r *reader) overlaps(c *Call, b *streamBarrier) (overlaps bool) {
 	return overlaps
 }
 
-// followsGap reports whether calls of the stream may be missing since its last work.
+// followsGap reports whether calls of the stream may be missing since its last operation.
 func (r *reader) followsGap(c *Call, b *streamBarrier) bool {
 	inside := r.isInGap(c.StartNs)
 	ended := r.gap != b.gap

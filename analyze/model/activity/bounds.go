@@ -5,14 +5,14 @@ import (
 	"sort"
 )
 
-// A channel also counts works without a recorded call: works of the driver, lost calls, launches
-// that were not recorded. Among the first n works of the channel there are extra(n) such works, and
-// extra never falls. So work n is the call at position n - extra(n).
+// A channel also counts operations without a recorded call: operations of the driver, lost calls, launches
+// that were not recorded. Among the first n operations of the channel there are extra(n) such operations, and
+// extra never falls. So operation n is the call at position n - extra(n).
 //
-// Each sample bounds extra from both sides. Work n ended before the sample, so the call of work n
+// Each sample bounds extra from both sides. Operation n ended before the sample, so the call of operation n
 // began before the sample, too: this gives a lower bound. A wait that returned before the sample
-// proves that calls were done: this gives an upper bound. Lower bounds hold for all later works,
-// upper bounds for all earlier works. Where the bounds meet is an anchor: all numbers up to the
+// proves that calls were done: this gives an upper bound. Lower bounds hold for all later operations,
+// upper bounds for all earlier operations. Where the bounds meet is an anchor: all numbers up to the
 // anchor are final.
 
 // extraBounds bounds extra(counter).
@@ -24,7 +24,7 @@ type extraBounds struct {
 
 const unbounded = int64(1) << 62
 
-// numbering converts positions of calls to numbers of works.
+// numbering converts positions of calls to numbers of operations.
 type numbering struct {
 	list []extraBounds
 	// nearLeast and nearMost are the entries of the last position of earliest and latest. Most positions follow the
@@ -110,7 +110,7 @@ func (b *numbering) earliest(position int64) int64 {
 	}
 	number := position + b.list[i].least
 	if i == 0 && number <= b.list[0].counter {
-		return 0 // nothing bounds the works before the first sample
+		return 0 // nothing bounds the operations before the first sample
 	}
 	return max(b.list[i].counter, number)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// TestNumbering draws works with and without a call, and bounds of them. The number of each call must
+// TestNumbering draws operations with and without a call, and bounds of them. The number of each call must
 // lie between its bounds, and equal them where all bounds are exact.
 func TestNumbering(t *testing.T) {
 	testclass.Unit(t)
@@ -33,7 +33,7 @@ func TestNumbering(t *testing.T) {
 			earliest, latest := b.earliest(position), b.latest(position)
 			if numbers[position] < earliest || numbers[position] > latest {
 				t.Fatalf(
-					"seed %d: call %d is work %d, not in [%d, %d]",
+					"seed %d: call %d is operation %d, not in [%d, %d]",
 					seed,
 					position,
 					numbers[position],
@@ -58,6 +58,6 @@ func TestNumberingIsExactBetweenEqualBounds(t *testing.T) {
 		}
 	}
 	if got := b.latest(194); got != unbounded {
-		t.Errorf("call 194 ends by work %d, want no bound", got)
+		t.Errorf("call 194 ends by operation %d, want no bound", got)
 	}
 }

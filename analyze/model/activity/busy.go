@@ -74,20 +74,20 @@ func (s *spans) lengthNs() (ns int64) {
 	return ns
 }
 
-// busyTimes has the times in which works certainly ran, and the times in which works may have run.
+// busyTimes has the times in which operations certainly ran, and the times in which operations may have run.
 type busyTimes struct{ certain, possible spans }
 
 func newBusyTimes() *busyTimes { return &busyTimes{possible: spans{mayGrow: true}} }
 
-// add adds the times of a work.
+// add adds the times of an operation.
 func (b *busyTimes) add(certain, possible Interval) {
 	b.certain.add(certain)
 	b.possible.add(possible)
 }
 
-// busyInterval returns the time in which a work may have run. A work with an unknown end may have
+// busyInterval returns the time in which an operation may have run. An operation with an unknown end may have
 // run until endNs.
-func (w *Work) busyInterval(endNs int64) Interval {
+func (w *Operation) busyInterval(endNs int64) Interval {
 	busy := Interval{w.Call.StartNs, endNs}
 	if w.StartQuality >= Bounded {
 		busy.LoNs = w.Start.LoNs
@@ -98,8 +98,8 @@ func (w *Work) busyInterval(endNs int64) Interval {
 	return busy
 }
 
-// certainInterval returns the time in which a work certainly ran. The interval may be empty.
-func (w *Work) certainInterval() Interval {
+// certainInterval returns the time in which an operation certainly ran. The interval may be empty.
+func (w *Operation) certainInterval() Interval {
 	if w.StartQuality < Bounded || w.EndQuality < Bounded {
 		return Interval{}
 	}

@@ -2,24 +2,24 @@ package activity
 
 import "slices"
 
-// streamChain has the works of a stream whose next work is not known yet. The works of a stream may run on
-// several channels: copies run on channels of their own. The next work shows when a work ended.
+// streamChain has the operations of a stream whose next operation is not known yet. The operations of a stream may run
+// on several channels: copies run on channels of their own. The next operation shows when an operation ended.
 type streamChain struct {
-	issued   int64 // calls of the stream so far
-	finished int64 // number of the last finished work
-	works    tail[chainWork]
-	proofs   []endProof // about works that are not in the chain yet
-	// graph is the last launch of a graph with several works, if hasGraph is true.
-	graph    chainWork
+	issued     int64 // calls of the stream so far
+	finished   int64 // number of the last finished operation
+	operations tail[chainOperation]
+	proofs     []endProof // about operations that are not in the chain yet
+	// graph is the last launch of a graph with several operations, if hasGraph is true.
+	graph    chainOperation
 	hasGraph bool
 }
 
-// endProof is a fact that a work of another stream proves: a work of this stream had ended at ns.
+// endProof is a fact that an operation of another stream proves: an operation of this stream had ended at ns.
 type endProof struct{ number, ns int64 }
 
-// chainWork is a work with its number among the works of the stream.
-type chainWork struct {
-	Work
+// chainOperation is an operation with its number among the operations of the stream.
+type chainOperation struct {
+	Operation
 	number  int64
 	channel *channelState
 	// part and parts are those of issuedCall.
@@ -28,27 +28,27 @@ type chainWork struct {
 	followsKnown bool
 	// inOrder reports that the call came after all earlier calls of the stream.
 	inOrder bool
-	// isAssumed reports that it is the record of an event of unknown timing without a number: perhaps it is no work. It
-	// has no times.
+	// isAssumed reports that it is the record of an event of unknown timing without a number: perhaps it is no
+	// operation. It has no times.
 	isAssumed bool
 }
 
-// maxChainWorks bounds the works of a stream that wait for a work on another channel.
-const maxChainWorks = 4096
+// maxChainOperations bounds the operations of a stream that wait for an operation on another channel.
+const maxChainOperations = 4096
 
-// maxEarlyWorks bounds the works in a row that start early.
-const maxEarlyWorks = 64
+// maxEarlyOperations bounds the operations in a row that start early.
+const maxEarlyOperations = 64
 
-// maxEndProofs bounds the proofs about works whose start is not final yet.
+// maxEndProofs bounds the proofs about operations whose start is not final yet.
 const maxEndProofs = 256
 
-// endBy notes that a work had ended at ns, because a work that waited for it began then.
+// endBy notes that an operation had ended at ns, because an operation that waited for it began then.
 func (s *streamChain) endBy(number, ns int64) {
 	if number <= s.finished {
 		return
 	}
-	for i := range s.works.items {
-		if w := &s.works.items[i]; w.number == number {
+	for i := range s.operations.items {
+		if w := &s.operations.items[i]; w.number == number {
 			w.doneNs = min(w.doneNs, ns)
 			return
 		}
@@ -58,8 +58,8 @@ func (s *streamChain) endBy(number, ns int64) {
 	}
 }
 
-// applyProofs applies the proofs about a work that comes into the chain.
-func (s *streamChain) applyProofs(w *chainWork) {
+// applyProofs applies the proofs about an operation that comes into the chain.
+func (s *streamChain) applyProofs(w *chainOperation) {
 	if len(s.proofs) == 0 {
 		return
 	}
@@ -78,17 +78,17 @@ func (r *reader) chainOf(stream int32) *streamChain {
 	return &r.chains[stream]
 }
 
-// newWork returns memory for a work that add adds.
-func (s *streamChain) newWork() *chainWork { return s.works.next() }
+// newOperation returns memory for an operation that add adds.
+func (s *streamChain) newOperation() *chainOperation { return s.operations.next() }
 
-// add adds a work of newWork whose start is final, and finishes the works before it.
-func (s *streamChain) add(w *chainWork) {
+// add adds an operation of newOperation whose start is final, and finishes the operations before it.
+func (s *streamChain) add(w *chainOperation) {
 	if w.number <= s.finished { // it was given up
 		s.finish(w, nil)
 		return
 	}
 	s.applyProofs(w)
-	s.works.extend()
+	s.operations.extend()
 	s.placeLast()
 	for {
 		next, ok := s.follower()
@@ -99,9 +99,9 @@ func (s *streamChain) add(w *chainWork) {
 	}
 }
 
-// placeLast moves the last work to its place by its number.
+// placeLast moves the last operation to its place by its number.
 func (s *streamChain) placeLast() {
-	list := s.works.items
+	list := s.operations.items
 	last := len(list) - 1
 	at := last
 	for at > 0 && list[at-1].number > list[last].number {
@@ -114,47 +114,47 @@ func (s *streamChain) placeLast() {
 	}
 }
 
-// follower returns the work that begins after the end of the first work: the next one that does not start
-// early; nil: it is unknown. ok is false if the work may still come.
-func (s *streamChain) follower() (next *chainWork, ok bool) {
-	for i := 1; i < len(s.works.items); i++ {
+// follower returns the operation that begins after the end of the first operation: the next one that does not start
+// early; nil: it is unknown. ok is false if the operation may still come.
+func (s *streamChain) follower() (next *chainOperation, ok bool) {
+	for i := 1; i < len(s.operations.items); i++ {
 		switch {
-		case s.works.items[i].number != s.works.items[i-1].number+1:
-			return nil, len(s.works.items) > maxChainWorks
-		case !s.works.items[i].Call.StartsEarly:
-			return &s.works.items[i], true
+		case s.operations.items[i].number != s.operations.items[i-1].number+1:
+			return nil, len(s.operations.items) > maxChainOperations
+		case !s.operations.items[i].Call.StartsEarly:
+			return &s.operations.items[i], true
 		}
 	}
-	return nil, len(s.works.items) > maxEarlyWorks
+	return nil, len(s.operations.items) > maxEarlyOperations
 }
 
-// finishFirst finishes the first work of the chain. end is a later work that begins after its end; nil:
+// finishFirst finishes the first operation of the chain. end is a later operation that begins after its end; nil:
 // there is none.
-func (s *streamChain) finishFirst(end *chainWork) {
-	first := &s.works.items[0]
+func (s *streamChain) finishFirst(end *chainOperation) {
+	first := &s.operations.items[0]
 	if s.finished == 0 {
 		first.guessStart(nil)
 	}
 	s.finished = first.number
-	if len(s.works.items) == 1 {
+	if len(s.operations.items) == 1 {
 		s.finish(first, nil)
 	} else {
-		next := &s.works.items[1]
+		next := &s.operations.items[1]
 		first.noteCopy(next)
 		s.finish(first, end)
-		if next.channel.showsEnds && first.EndQuality >= Bounded && next.isAfter(&first.Work, first.channel) {
+		if next.channel.showsEnds && first.EndQuality >= Bounded && next.isAfter(&first.Operation, first.channel) {
 			next.beginAfter(first.End.LoNs)
 			next.streamIdle = next.followsKnown && first.End.HiNs <= next.Call.StartNs
 		}
-		next.guessStart(&first.Work)
+		next.guessStart(&first.Operation)
 	}
-	s.works.drop(1)
+	s.operations.drop(1)
 }
 
-// finishChains finishes the last works of all streams.
+// finishChains finishes the last operations of all streams.
 func (r *reader) finishChains() {
 	for i := range r.chains {
-		for s := &r.chains[i]; len(s.works.items) > 0; {
+		for s := &r.chains[i]; len(s.operations.items) > 0; {
 			next, _ := s.follower()
 			s.finishFirst(next)
 		}
@@ -162,9 +162,9 @@ func (r *reader) finishChains() {
 	}
 }
 
-// finish sets the end of a work and passes it to the results. next is a later work of the stream; nil:
+// finish sets the end of an operation and passes it to the results. next is a later operation of the stream; nil:
 // there is none.
-func (s *streamChain) finish(w, next *chainWork) {
+func (s *streamChain) finish(w, next *chainOperation) {
 	switch {
 	case w.isAssumed:
 	case w.channel.showsEnds:
@@ -175,9 +175,9 @@ func (s *streamChain) finish(w, next *chainWork) {
 	s.deliver(w)
 }
 
-// isAfter reports whether a work certainly began after the end of another work of its stream, which ran on
+// isAfter reports whether an operation certainly began after the end of another operation of its stream, which ran on
 // channel.
-func (w *chainWork) isAfter(before *Work, channel *channelState) bool {
+func (w *chainOperation) isAfter(before *Operation, channel *channelState) bool {
 	if w.StartQuality < Bounded {
 		return false
 	}
@@ -187,11 +187,11 @@ func (w *chainWork) isAfter(before *Work, channel *channelState) bool {
 	return w.inOrder
 }
 
-// setEnd sets end and duration of a work. A work begins after the end of the one before it on its stream.
+// setEnd sets end and duration of an operation. An operation begins after the end of the one before it on its stream.
 // If it waited in the queue for that, it begins at most gapMaxNs later on the same channel, graphGapMaxNs if
-// it is the launch of a graph with several works, and at most handOverMaxNs later on another one. It may also have
-// waited for a work without a call.
-func (w *chainWork) setEnd(next *chainWork) {
+// it is the launch of a graph with several operations, and at most handOverMaxNs later on another one. It may also have
+// waited for an operation without a call.
+func (w *chainOperation) setEnd(next *chainOperation) {
 	if w.Call.StartsEarly {
 		w.boundEarlyStart(next)
 	}
@@ -199,10 +199,10 @@ func (w *chainWork) setEnd(next *chainWork) {
 	if w.StartQuality >= Bounded {
 		end.LoNs = w.Start.LoNs
 	}
-	if next != nil && next.isAfter(&w.Work, w.channel) {
+	if next != nil && next.isAfter(&w.Operation, w.channel) {
 		end.HiNs = min(end.HiNs, next.Start.HiNs)
 		switch {
-		case w.mayHideWork(next):
+		case w.mayHideOperation(next):
 		case next.parts > 1 && w.isJustBefore(next):
 			end.LoNs = max(end.LoNs, min(next.Start.LoNs-graphGapMaxNs, end.HiNs))
 		case w.isJustBefore(next):
@@ -225,18 +225,18 @@ func (w *chainWork) setEnd(next *chainWork) {
 	w.boundDuration()
 }
 
-// isJustBefore reports whether the next work waited in the queue of the channel for the end of this one.
-func (w *chainWork) isJustBefore(next *chainWork) bool {
+// isJustBefore reports whether the next operation waited in the queue of the channel for the end of this one.
+func (w *chainOperation) isJustBefore(next *chainOperation) bool {
 	return next.channel == w.channel && next.Queued && w.Number != 0 && next.Number == w.Number+1
 }
 
-// boundEarlyStart bounds the start of a work that starts early: its progress word comes when the GPU takes
+// boundEarlyStart bounds the start of an operation that starts early: its progress word comes when the GPU takes
 // it from the queue, which may be long before its start. next is as in setEnd.
-func (w *chainWork) boundEarlyStart(next *chainWork) {
+func (w *chainOperation) boundEarlyStart(next *chainOperation) {
 	if w.StartQuality == Unknown {
 		return
 	}
-	if next != nil && next.isAfter(&w.Work, w.channel) {
+	if next != nil && next.isAfter(&w.Operation, w.channel) {
 		w.Start.HiNs = min(w.Start.HiNs, next.Start.HiNs)
 	}
 	w.Start.HiNs = min(w.Start.HiNs, w.doneNs)
@@ -246,8 +246,8 @@ func (w *chainWork) boundEarlyStart(next *chainWork) {
 	w.Start.HiNs = max(w.Start.HiNs, w.Start.LoNs)
 }
 
-// waitedFor reports whether a work waited in the queue of its channel for nothing but a work of its stream
+// waitedFor reports whether an operation waited in the queue of its channel for nothing but an operation of its stream
 // on another channel. A copy may also have waited for copies of other streams.
-func (w *chainWork) waitedFor(before *chainWork) bool {
+func (w *chainOperation) waitedFor(before *chainOperation) bool {
 	return w.handedOver && w.channel != before.channel && w.channel.streams == 1 && !w.isCopy()
 }

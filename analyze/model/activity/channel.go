@@ -1,6 +1,6 @@
 package activity
 
-// channelState numbers the works of one channel.
+// channelState numbers the operations of one channel.
 type channelState struct {
 	Channel
 	clock   *Clock
@@ -10,10 +10,10 @@ type channelState struct {
 	// nearEarliest and nearLatest are the samples of the last numbers that wordOf looked up.
 	nearEarliest, nearLatest int
 	waits                    completions
-	// least is the lower bound of the works without a call so far.
+	// least is the lower bound of the operations without a call so far.
 	least int64
 	idle  idleEvidence
-	// anchor is the number of works without a call at the last anchor.
+	// anchor is the number of operations without a call at the last anchor.
 	anchor   int64
 	anchored bool
 	anchorNs int64 // when waits set the last anchor, Unix ns
@@ -26,29 +26,29 @@ type channelState struct {
 	stale         int     // samples in a row whose counter was not above the last one
 	counts        ChannelCounts
 	reader        *reader
-	streams       int // streams whose works the channel runs
-	// runsStreams reports that the channel runs works of streams, and not only copies of a copy engine.
+	streams       int // streams whose operations the channel runs
+	// runsStreams reports that the channel runs operations of streams, and not only copies of a copy engine.
 	runsStreams bool
-	// showsEnds reports that the progress word belongs to the ends of works: those of a copy engine.
+	// showsEnds reports that the progress word belongs to the ends of operations: those of a copy engine.
 	showsEnds bool
 	words     wordEvidence
 	extra     extraSpans
 	marked    []markedEvent // since the last anchor
-	// anchorBegun is the number of calls whose works had begun at the last anchor.
+	// anchorBegun is the number of calls whose operations had begun at the last anchor.
 	anchorBegun int64
-	// isUncertain reports that the last sampled work, without a call, may run until the next sample.
+	// isUncertain reports that the last sampled operation, without a call, may run until the next sample.
 	isUncertain bool
-	finals      int64 // works whose numbers became final at anchors
-	numbered    int64 // works whose number is known
-	ownSlips    int64 // slips outside of gaps, while works had calls
+	finals      int64 // operations whose numbers became final at anchors
+	numbered    int64 // operations whose number is known
+	ownSlips    int64 // slips outside of gaps, while operations had calls
 	out         *results
 	means       *meanTable // of the process; nil: there are none
-	// What results collects: busy times, works by index of set.keys, works without an index, the start
-	// of the first call, and the end of the last work (Unix ns; 0: unknown).
+	// What results collects: busy times, operations by index of set.keys, operations without an index, the start
+	// of the first call, and the end of the last operation (Unix ns; 0: unknown).
 	busy            *busyTimes
 	filled          spans // times in which operations that fill the GPU may have run
 	set             *equationSet
-	works           []int64
+	operations      []int64
 	unlisted        int64
 	firstNs, lastNs int64
 }
@@ -101,7 +101,7 @@ func (c *channelState) addSample(s *Sample) {
 	*held = *s
 }
 
-// beginOf returns when the work of a sample began.
+// beginOf returns when the operation of a sample began.
 func (c *channelState) beginOf(s *Sample) Interval {
 	begin := c.clock.Convert(s.GPUTimeNs)
 	begin.HiNs = min(begin.HiNs, s.SeenNs)
@@ -158,7 +158,7 @@ func (c *channelState) boundByWaits(s *Sample, counter, least, most int64) {
 	}
 }
 
-// bound adds bounds of the works without a call among the first works of the channel.
+// bound adds bounds of the operations without a call among the first operations of the channel.
 func (c *channelState) bound(s *Sample, counter, least, most int64) {
 	c.least = max(c.least, least)
 	if most < c.least {
@@ -172,7 +172,7 @@ func (c *channelState) bound(s *Sample, counter, least, most int64) {
 	}
 }
 
-// restart discards the bounds, because calls and counter disagree. The numbers of the works so far
+// restart discards the bounds, because calls and counter disagree. The numbers of the operations so far
 // stay unknown.
 func (c *channelState) restart(seenNs, least int64) {
 	for i := range c.order.pending.items {
@@ -186,7 +186,7 @@ func (c *channelState) restart(seenNs, least int64) {
 	c.least, c.anchored = least, false
 }
 
-// closeUncertain adds the time between the last two samples, if a work without a call may have run in it.
+// closeUncertain adds the time between the last two samples, if an operation without a call may have run in it.
 func (c *channelState) closeUncertain() {
 	n := len(c.moments)
 	if c.isUncertain && n > 1 && c.out.collects() {
@@ -196,7 +196,7 @@ func (c *channelState) closeUncertain() {
 	c.isUncertain = false
 }
 
-// reachAnchor makes the numbers of all works up to counter final.
+// reachAnchor makes the numbers of all operations up to counter final.
 func (c *channelState) reachAnchor(counter int64) {
 	c.counts.Anchors++
 	c.noteExtra(counter)
@@ -236,7 +236,7 @@ func (c *channelState) reachAnchor(counter int64) {
 	c.anchor, c.anchorCounter, c.anchored = c.least, counter, true
 }
 
-// noteSlip counts works without a call since the last anchor.
+// noteSlip counts operations without a call since the last anchor.
 func (c *channelState) noteSlip() {
 	c.counts.Slips++
 	c.counts.Extra += c.least - c.anchor
@@ -256,9 +256,9 @@ func (c *channelState) emit(n int, final bool) {
 	from := 0
 	for i := range c.order.pending.items[:n] {
 		p := &c.order.pending.items[i]
-		next := c.reader.chainOf(p.stream).newWork()
-		*next = chainWork{
-			Work:         Work{Call: p.call, Channel: c.Number, Stream: p.stream, Hold: p.hold},
+		next := c.reader.chainOf(p.stream).newOperation()
+		*next = chainOperation{
+			Operation:    Operation{Call: p.call, Channel: c.Number, Stream: p.stream, Hold: p.hold},
 			number:       p.number,
 			channel:      c,
 			part:         p.part,
@@ -266,7 +266,7 @@ func (c *channelState) emit(n int, final bool) {
 			followsKnown: p.followsKnown,
 			inOrder:      p.inOrder,
 		}
-		w := &next.Work
+		w := &next.Operation
 		w.Mean = c.means.of(labelKey{p.call.Op, p.call.Label})
 		if !p.unsure && c.clock != nil {
 			latest := c.numbers.latest(p.last)

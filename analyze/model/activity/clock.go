@@ -7,7 +7,7 @@ import (
 	"sort"
 )
 
-// A reader sees a work after its start. So the difference between SeenNs and GPUTimeNs is the offset
+// A reader sees an operation after its start. So the difference between SeenNs and GPUTimeNs is the offset
 // of the two clocks plus a delay, and the smallest differences show the offset. The clock takes an
 // edge of the lower convex hull of the differences around each knot. While the drift is constant,
 // this is the tightest line that is never below the offset.

@@ -25,7 +25,7 @@ func placeOf(bytes int64) Place {
 // The progress word of a copy engine's channel belongs to the end of a copy. On an H200, the word comes
 // 0.3 to 1.5 µs after the end that CUPTI reports. A copy engine runs one copy at a time.
 
-// lateNs bounds how long after the end of a work its progress word comes.
+// lateNs bounds how long after the end of an operation its progress word comes.
 func (c *channelState) lateNs() int64 {
 	if c.showsEnds {
 		return copyLateNs
@@ -34,7 +34,7 @@ func (c *channelState) lateNs() int64 {
 }
 
 // setEndOfCopy sets the end of a copy, and bounds its start.
-func (c *channelState) setEndOfCopy(w *Work, word Interval, quality Quality) {
+func (c *channelState) setEndOfCopy(w *Operation, word Interval, quality Quality) {
 	w.End = Interval{max(w.Call.StartNs, word.LoNs-copyLateNs), word.HiNs}
 	w.EndQuality = quality
 	w.Start, w.StartQuality = Interval{w.Call.StartNs, w.End.HiNs}, min(quality, Bounded)
@@ -49,16 +49,16 @@ func (c *channelState) setEndOfCopy(w *Work, word Interval, quality Quality) {
 }
 
 // beginAfter raises the lower bound of a copy's start.
-func (w *Work) beginAfter(ns int64) { w.Start.LoNs = min(max(w.Start.LoNs, ns), w.Start.HiNs) }
+func (w *Operation) beginAfter(ns int64) { w.Start.LoNs = min(max(w.Start.LoNs, ns), w.Start.HiNs) }
 
-// finishCopy sets the bounds of a copy that follow from other works. next is a later work of the stream;
+// finishCopy sets the bounds of a copy that follow from other operations. next is a later operation of the stream;
 // nil: there is none.
-func (w *chainWork) finishCopy(next *chainWork) {
+func (w *chainOperation) finishCopy(next *chainOperation) {
 	if w.EndQuality == Unknown {
 		return
 	}
 	w.End.HiNs = min(w.End.HiNs, w.doneNs)
-	if next != nil && next.isAfter(&w.Work, w.channel) {
+	if next != nil && next.isAfter(&w.Operation, w.channel) {
 		w.End.HiNs = min(w.End.HiNs, next.Start.HiNs)
 	}
 	w.End.HiNs = max(w.End.HiNs, w.End.LoNs)
@@ -69,8 +69,8 @@ func (w *chainWork) finishCopy(next *chainWork) {
 }
 
 // noteCopy notes the time until the end of the copy that follows on the stream, if it certainly waited for
-// this work and nothing else: it was in the queue when this work began.
-func (w *chainWork) noteCopy(next *chainWork) {
+// this operation and nothing else: it was in the queue when this operation began.
+func (w *chainOperation) noteCopy(next *chainOperation) {
 	if w.StartQuality != Measured || next.EndQuality != Measured || !next.isCopy() || !next.followsKnown ||
 		next.number != w.number+1 || w.parts > 1 || next.Call.EndNs > w.Start.LoNs || next.engineFreeNs > w.Start.LoNs {
 		return
@@ -79,8 +79,8 @@ func (w *chainWork) noteCopy(next *chainWork) {
 }
 
 // copyNs returns the probable duration of a copy that began at once, because its stream and its engine
-// were idle at the call. It returns 0 for any other work.
-func (w *Work) copyNs() int64 {
+// were idle at the call. It returns 0 for any other operation.
+func (w *Operation) copyNs() int64 {
 	if w.EndQuality != Measured || !w.BeginsAtCall() {
 		return 0
 	}
@@ -88,13 +88,13 @@ func (w *Work) copyNs() int64 {
 }
 
 // BeginsAtCall reports whether a copy begins soon after its call, because its stream and its engine were idle.
-func (w *Work) BeginsAtCall() bool {
+func (w *Operation) BeginsAtCall() bool {
 	holds := w.Hold != nil && w.Hold.Kind != HoldOrder
 	return w.isCopy() && !holds && w.engineIdle && w.streamIdle
 }
 
 // isCopy reports whether a copy engine runs the operation.
-func (w *Work) isCopy() bool { return w.Call.runsOnEngine() }
+func (w *Operation) isCopy() bool { return w.Call.runsOnEngine() }
 
 // isCopy reports whether operations of a kind copy between host and device.
 func isCopy(op Op) bool { return op == OpCopyToDevice || op == OpCopyToHost }

@@ -1,16 +1,16 @@
 package activity
 
-// WorkCounts counts works by the quality of their start.
-type WorkCounts struct {
-	Works                                 int64 // works with a recorded call
+// OperationCounts counts operations by the quality of their start.
+type OperationCounts struct {
+	Operations                            int64 // operations with a recorded call
 	Measured, Bounded, Estimated, Unknown int64
-	Ended                                 int64 // works whose end is measured
+	Ended                                 int64 // operations whose end is measured
 }
 
-// ChannelCounts counts the works and samples of a channel.
+// ChannelCounts counts the operations and samples of a channel.
 type ChannelCounts struct {
-	WorkCounts
-	Extra       int64 // works without a recorded call between anchors
+	OperationCounts
+	Extra       int64 // operations without a recorded call between anchors
 	Slips       int64 // times at which Extra rose
 	Conflicts   int64 // times at which calls and counter disagreed
 	Anchors     int64 // times at which all numbers so far became final
@@ -21,8 +21,8 @@ type ChannelCounts struct {
 }
 
 // isPlausible reports whether counter and calls agree, apart from torn samples. Without any anchor, there must be no
-// conflict. Where launches are not recorded, wrong places of copies cause few conflicts, so if they are open, there must
-// be none, too.
+// conflict. Where launches are not recorded, wrong places of copies cause few conflicts, so if they are open, there
+// must be none, too.
 func (c *channelState) isPlausible() bool {
 	const allowed, samplesPerConflict = 2, 20_000
 	if c.counts.Conflicts > 0 && (c.finals == 0 || c.reader.hasOpenPlaces && len(c.reader.gaps) > 0) {
@@ -31,8 +31,8 @@ func (c *channelState) isPlausible() bool {
 	return c.counts.Conflicts <= allowed+c.counts.Samples/samplesPerConflict
 }
 
-func (n *WorkCounts) count(w *Work) {
-	n.Works++
+func (n *OperationCounts) count(w *Operation) {
+	n.Operations++
 	if w.EndQuality == Measured {
 		n.Ended++
 	}

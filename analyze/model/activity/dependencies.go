@@ -3,24 +3,24 @@ package activity
 import "sort"
 
 // A program may never wait for a stream itself, but let another stream wait for it, as PyTorch does with the stream
-// of NCCL. Then the start of a work shows that works of other channels had ended: the one before the record of the
-// event that its stream waited for, and the one before it on its stream.
+// of NCCL. Then the start of an operation shows that operations of other channels had ended: the one before the record
+// of the event that its stream waited for, and the one before it on its stream.
 
-// dependency is a work of another channel that ends before a work begins.
+// dependency is an operation of another channel that ends before an operation begins.
 type dependency struct {
 	channel  *channelState // nil: there is none
 	position int64         // earliest position of its call on the channel
 	stream   int32
 }
 
-// dependencyProof shows that a work of another channel had ended at atNs.
+// dependencyProof shows that an operation of another channel had ended at atNs.
 type dependencyProof struct {
 	dependency
 	atNs int64
 }
 
-// dependencyOn returns the work of a channel with an index, if its call had returned at ns. A work with a final
-// number needs no proof.
+// dependencyOn returns the operation of a channel with an index, if its call had returned at ns. An operation with a
+// final number needs no proof.
 func dependencyOn(channel *channelState, index, ns int64) dependency {
 	if channel == nil {
 		return dependency{}
@@ -32,8 +32,8 @@ func dependencyOn(channel *channelState, index, ns int64) dependency {
 	return dependency{channel, p.first, p.stream}
 }
 
-// noteProofs notes what the start of a work shows about other channels.
-func (r *reader) noteProofs(p *issuedCall, w *Work) {
+// noteProofs notes what the start of an operation shows about other channels.
+func (r *reader) noteProofs(p *issuedCall, w *Operation) {
 	if w.StartQuality < Bounded || w.Call.StartsEarly {
 		return
 	}
@@ -44,7 +44,7 @@ func (r *reader) noteProofs(p *issuedCall, w *Work) {
 	}
 }
 
-// applyProofs bounds the numbers of channels by the starts of works of other channels. Numbers that become final
+// applyProofs bounds the numbers of channels by the starts of operations of other channels. Numbers that become final
 // give more starts.
 func (r *reader) applyProofs() {
 	for len(r.proofs) > 0 {
@@ -54,8 +54,8 @@ func (r *reader) applyProofs() {
 	}
 }
 
-// completeBy notes that a work was done at a time, which may be before samples that are used already. It shows
-// nothing about samples that were read later, because the progress word may come late, but about works that began
+// completeBy notes that an operation was done at a time, which may be before samples that are used already. It shows
+// nothing about samples that were read later, because the progress word may come late, but about operations that began
 // later.
 func (c *channelState) completeBy(done completion) {
 	if c.clock == nil || done.position <= c.order.base {
@@ -69,8 +69,8 @@ func (c *channelState) completeBy(done completion) {
 	}
 }
 
-// limitLate adds an upper bound of the works without a call among the first ones, which follows from a work that was
-// done at a sample used before.
+// limitLate adds an upper bound of the operations without a call among the first ones, which follows from an operation
+// that was done at a sample used before.
 func (c *channelState) limitLate(m *moment, counter, position int64) {
 	least, ok := c.numbers.limit(counter, counter-position)
 	switch {

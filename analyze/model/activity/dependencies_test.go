@@ -14,8 +14,8 @@ import (
 type followedProgram struct {
 	calls   []activity.Call
 	samples []activity.Sample
-	starts  map[int64]int64 // of works, by Call.ID
-	counts  map[int32]int64 // of works, by channel
+	starts  map[int64]int64 // of operations, by Call.ID
+	counts  map[int32]int64 // of operations, by channel
 }
 
 // Streams and channels of a followedProgram.
@@ -90,7 +90,7 @@ func (p *followedProgram) replay(to activity.Consumer) error {
 	return nil
 }
 
-// TestStreamThatOnlyAnotherOneWaitsFor measures the works of a stream that no wait of the host names.
+// TestStreamThatOnlyAnotherOneWaitsFor measures the operations of a stream that no wait of the host names.
 func TestStreamThatOnlyAnotherOneWaitsFor(t *testing.T) {
 	testclass.Unit(t)
 	const steps, stepNs = 200, 5_000_000
@@ -106,7 +106,7 @@ func TestStreamThatOnlyAnotherOneWaitsFor(t *testing.T) {
 	}
 	_, err := activity.Compute(p.replay, channels, activity.Options{
 		EndNs: startNs + steps*stepNs,
-		OnWork: func(w *activity.Work) {
+		OnOperation: func(w *activity.Operation) {
 			if w.Channel != sideChannel {
 				return
 			}
@@ -125,7 +125,12 @@ func TestStreamThatOnlyAnotherOneWaitsFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	if least := steps * 9 / 10; measured < least || bounded < least {
-		t.Errorf("of %d works of the side stream, %d are measured and %d end before the main stream continues, want %d",
-			steps, measured, bounded, least)
+		t.Errorf(
+			"of %d operations of the side stream, %d are measured and %d end before the main stream continues, want %d",
+			steps,
+			measured,
+			bounded,
+			least,
+		)
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/gpurec/gpurec/analyze/stats"
 )
 
-// Duration is the estimated mean duration of works with the same kernel and grid, or graph.
+// Duration is the estimated mean duration of operations with the same kernel and grid, or graph.
 type Duration struct {
 	Pid         int32
 	Op          Op
 	Label       int32 // as in Call
-	Works       int64 // recorded works
-	Alone       int64 // works whose own duration is measured, in the whole recording
+	Operations  int64 // recorded operations
+	Alone       int64 // operations whose own duration is measured, in the whole recording
 	MeanNs      float64
 	ErrorNs     float64 // standard error of MeanNs
 	IsEstimated bool    // false: nothing is known about the duration
@@ -25,14 +25,14 @@ type Duration struct {
 	IsShared bool
 }
 
-// TotalNs returns the estimated duration of all recorded works, and its standard error.
+// TotalNs returns the estimated duration of all recorded operations, and its standard error.
 func (d *Duration) TotalNs() (total, standardError float64) {
-	return float64(d.Works) * d.MeanNs, float64(d.Works) * d.ErrorNs
+	return float64(d.Operations) * d.MeanNs, float64(d.Operations) * d.ErrorNs
 }
 
 // solver estimates the durations of a process from its equations, by non-negative least squares
 // with weights. The variance of an equation is a multiple of the squared durations, plus a multiple
-// of the number of works. Both factors are fitted to the residuals.
+// of the number of operations. Both factors are fitted to the residuals.
 type solver struct {
 	set       *equationSet
 	equations []equation
@@ -87,12 +87,12 @@ func (s *solver) selectLabels() {
 	s.x = make([]float64, len(s.used))
 	s.weights = make([]float64, len(s.equations))
 	for i := range s.equations {
-		s.weights[i] = 1 / float64(s.equations[i].works)
+		s.weights[i] = 1 / float64(s.equations[i].operations)
 	}
 }
 
 // valueOf returns the sum of durations that an equation states.
-func (eq *equation) valueOf() float64 { return eq.sumNs - float64(eq.works)*gapMeanNs }
+func (eq *equation) valueOf() float64 { return eq.sumNs - float64(eq.operations)*gapMeanNs }
 
 func (s *solver) residual(eq *equation) float64 {
 	r := eq.valueOf()
@@ -246,10 +246,10 @@ func multiply(a, b [][]float64) [][]float64 {
 // 149 of 156 kernels (full), and for 94 of 123 (auto).
 const errorFactor = 1.5
 
-// applyLimits uses the times that works took at most. Their mean bounds the mean duration: an estimate far above
-// it is wrong, because few works waited in the queue, for another reason than the work before them. An
+// applyLimits uses the times that operations took at most. Their mean bounds the mean duration: an estimate far above
+// it is wrong, because few operations waited in the queue, for another reason than the operation before them. An
 // estimate with a larger error says less than that bound. Without an estimate, kernels are assumed to take
-// about equally long: some of many are followed at once by the next work, so the lowest limits are close.
+// about equally long: some of many are followed at once by the next operation, so the lowest limits are close.
 // The limits of copies are all about as close, so the lowest ones are those of short copies. An estimate that stays
 // needs an error below its value, or one that comes mostly from gaps: equations may have two kernels only together.
 func (d *Duration) applyLimits(l *limits) {
@@ -276,8 +276,8 @@ func (d *Duration) applyLimits(l *limits) {
 
 // labelUse has sums over the equations of a label.
 type labelUse struct {
-	alone, works, graphs float64 // equations with this label only, its operations, and gaps before graphs
-	ownNs, allNs         float64 // its time in equations with other labels, and the time of these
+	alone, operations, graphs float64 // equations with this label only, its operations, and gaps before graphs
+	ownNs, allNs              float64 // its time in equations with other labels, and the time of these
 }
 
 // usesOfLabels returns the uses of all labels, by column.
@@ -288,7 +288,7 @@ func (s *solver) usesOfLabels() []labelUse {
 		for _, t := range eq.terms {
 			column := s.columns[t.label]
 			u := &uses[column]
-			u.works, u.graphs = u.works+float64(t.count), u.graphs+float64(eq.graphs)
+			u.operations, u.graphs = u.operations+float64(t.count), u.graphs+float64(eq.graphs)
 			if len(eq.terms) == 1 {
 				u.alone++
 			} else {
@@ -308,14 +308,20 @@ func (u *labelUse) isHidden() bool {
 
 // gapErrorNs returns the error of a duration by the gaps after the operations.
 func (u *labelUse) gapErrorNs() float64 {
-	return gapErrorNs + min(1, u.graphs/max(1, u.works))*(graphGapErrorNs-gapErrorNs)
+	return gapErrorNs + min(1, u.graphs/max(1, u.operations))*(graphGapErrorNs-gapErrorNs)
 }
 
 func (s *solver) durations(pid int32) []Duration {
 	var list []Duration
 	uses := s.usesOfLabels()
 	for label, key := range s.set.keys {
-		d := Duration{Pid: pid, Op: key.op, Label: key.label, Works: s.set.works[label], Alone: s.set.alone[label]}
+		d := Duration{
+			Pid:        pid,
+			Op:         key.op,
+			Label:      key.label,
+			Operations: s.set.operations[label],
+			Alone:      s.set.alone[label],
+		}
 		_, prior := priorOf(key)
 		if column := s.columns[label]; column >= 0 && s.variances != nil && (prior > 0 || !uses[column].isHidden()) {
 			d.MeanNs, d.IsEstimated = s.x[column], true

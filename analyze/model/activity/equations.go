@@ -4,28 +4,28 @@ import (
 	"math/rand/v2"
 )
 
-// A work in the queue begins when the work before it on its stream has ended. So the time between two
-// samples, if the queue was never empty, is the sum of the durations of the works that began from the
+// An operation in the queue begins when the operation before it on its stream has ended. So the time between two
+// samples, if the queue was never empty, is the sum of the durations of the operations that began from the
 // first to the one before the second, and of a short gap after each. Each such pair is an equation.
 
-// labelKey identifies works that are assumed to have one distribution of durations.
+// labelKey identifies operations that are assumed to have one distribution of durations.
 type labelKey struct {
 	op    Op
 	label int32
 }
 
-// term is a number of works with one label in an equation.
+// term is a number of operations with one label in an equation.
 type term struct {
 	label int32 // index in equationSet.keys
 	count int32
 }
 
-// equation says that the durations of works, and a gap after each of them, sum up to a time.
+// equation says that the durations of operations, and a gap after each of them, sum up to a time.
 type equation struct {
-	terms []term
-	sumNs float64
-	works int32
-	// graphs are the launches of graphs with several works before which a gap lies.
+	terms      []term
+	sumNs      float64
+	operations int32
+	// graphs are the launches of graphs with several operations before which a gap lies.
 	graphs int32
 	from   spanStart
 	// isLoose reports that a start in it is estimated, so its residual says nothing about other equations.
@@ -34,14 +34,14 @@ type equation struct {
 
 // equationSet is a random sample of the equations of a process, with a bounded size.
 type equationSet struct {
-	indices [OpCopyToHost + 1][]int32 // index of a label plus 1, by label plus 1
-	keys    []labelKey
-	works   []int64  // works by label
-	alone   []int64  // equations with one work by label
-	limits  []limits // upper bounds of durations by label
-	list    []equation
-	seen    int // equations so far
-	scratch []term
+	indices    [OpCopyToHost + 1][]int32 // index of a label plus 1, by label plus 1
+	keys       []labelKey
+	operations []int64  // operations by label
+	alone      []int64  // equations with one operation by label
+	limits     []limits // upper bounds of durations by label
+	list       []equation
+	seen       int // equations so far
+	scratch    []term
 }
 
 // maxTimes bounds the times of limits and of wordEvidence.
@@ -63,7 +63,7 @@ func (e *equationSet) labelOf(key labelKey) int32 {
 	}
 	i := int32(len(e.keys))
 	list[at] = i + 1
-	e.keys, e.works, e.limits = append(e.keys, key), append(e.works, 0), append(e.limits, limits{})
+	e.keys, e.operations, e.limits = append(e.keys, key), append(e.operations, 0), append(e.limits, limits{})
 	e.alone = append(e.alone, 0)
 	return i
 }
@@ -71,21 +71,21 @@ func (e *equationSet) labelOf(key labelKey) int32 {
 // add adds an equation about the durations of calls, with gaps before graphs.
 func (e *equationSet) add(calls []issuedCall, sumNs int64, graphs int32, from spanStart, random *rand.Rand) {
 	e.scratch = e.scratch[:0]
-	works := int32(0)
+	operations := int32(0)
 	for i := range calls {
-		if calls[i].part > 0 { // the duration of a graph is that of all its works
+		if calls[i].part > 0 { // the duration of a graph is that of all its operations
 			continue
 		}
-		works++
+		operations++
 		if !e.addTerm(labelKey{calls[i].call.Op, calls[i].call.Label}) {
 			return
 		}
 	}
 	sumNs -= int64(graphs) * (graphGapMeanNs - gapMeanNs)
-	e.addEquation(equation{e.scratch, float64(sumNs), works, graphs, from, false}, random)
+	e.addEquation(equation{e.scratch, float64(sumNs), operations, graphs, from, false}, random)
 }
 
-// addSingle adds an equation about the duration of one work, of the label with index i.
+// addSingle adds an equation about the duration of one operation, of the label with index i.
 func (e *equationSet) addSingle(i int32, ns int64, from spanStart, random *rand.Rand) {
 	e.addEquation(equation{[]term{{i, 1}}, float64(ns), 1, 0, from, false}, random)
 }
@@ -98,7 +98,7 @@ func (e *equationSet) addLoose(terms []term, sumNs int64, from spanStart, random
 // addEquation adds an equation, or replaces a random one if there are too many.
 func (e *equationSet) addEquation(eq equation, random *rand.Rand) {
 	e.seen++
-	if eq.works == 1 {
+	if eq.operations == 1 {
 		e.alone[eq.terms[0].label]++
 	}
 	at := len(e.list)
@@ -130,7 +130,7 @@ func (l *limits) meanNs() float64 {
 	return sum / float64(len(l.list))
 }
 
-// addLimit adds a time that a work of the label with index i took at most.
+// addLimit adds a time that an operation of the label with index i took at most.
 func (e *equationSet) addLimit(i int32, ns int64, random *rand.Rand) {
 	l := &e.limits[i]
 	l.seen++
@@ -159,10 +159,10 @@ func (e *equationSet) addTerm(key labelKey) bool {
 	return true
 }
 
-// maxEquationWorks is the highest number of works in an equation. Longer equations say little.
-const maxEquationWorks = 64
+// maxEquationOperations is the highest number of operations in an equation. Longer equations say little.
+const maxEquationOperations = 64
 
-// addEquations adds the equations between the samples up to an anchor. The number of works without a
+// addEquations adds the equations between the samples up to an anchor. The number of operations without a
 // call is the same for all of them.
 func (r *results) addEquations(c *channelState, counter int64) {
 	if !r.collects() {
@@ -177,25 +177,25 @@ func (r *results) addEquations(c *channelState, counter int64) {
 			continue
 		}
 		from = i
-		if a.gpuNs == 0 || len(calls) < 2 || len(calls) > maxEquationWorks+1 || !calls[0].isBoundary() ||
+		if a.gpuNs == 0 || len(calls) < 2 || len(calls) > maxEquationOperations+1 || !calls[0].isBoundary() ||
 			!areInOrder(calls, a.counter-c.least) {
 			continue
 		}
-		works, ns := calls[:len(calls)-1], b.gpuNs-a.gpuNs
+		operations, ns := calls[:len(calls)-1], b.gpuNs-a.gpuNs
 		if c.showsEnds {
-			works = calls[1:]
+			operations = calls[1:]
 		}
 		queuedFromNs := a.begin.LoNs
-		if len(works) == 1 {
+		if len(operations) == 1 {
 			queuedFromNs = b.begin.LoNs
 		}
 		if areQueued(calls[1:], queuedFromNs) {
-			set.add(works, ns, countGraphs(calls[1:]), spanStart{c, a.begin.LoNs}, r.random)
+			set.add(operations, ns, countGraphs(calls[1:]), spanStart{c, a.begin.LoNs}, r.random)
 		}
 	}
 }
 
-// countGraphs returns how many calls launch graphs of several works. The gaps before them are longer than others.
+// countGraphs returns how many calls launch graphs of several operations. The gaps before them are longer than others.
 func countGraphs(calls []issuedCall) (n int32) {
 	for i := range calls {
 		if c := &calls[i]; c.part == 0 && c.parts > 1 {
@@ -229,7 +229,7 @@ func areInOrder(calls []issuedCall, first int64) bool {
 	return true
 }
 
-// areQueued reports whether all calls waited in the queue, and for nothing else, from ns on. The works of a
+// areQueued reports whether all calls waited in the queue, and for nothing else, from ns on. The operations of a
 // graph launch only wait for each other.
 func areQueued(calls []issuedCall, ns int64) bool {
 	for i := range calls {

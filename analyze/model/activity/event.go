@@ -19,7 +19,7 @@ type Channel struct {
 // Op is the effect of a call on channels.
 type Op uint8
 
-// Kinds of Op. Calls of the kinds up to OpCopyToHost add one work to a channel.
+// Kinds of Op. Calls of the kinds up to OpCopyToHost add one operation to a channel.
 const (
 	OpKernel       Op = iota // launches a kernel
 	OpGraph                  // launches a graph
@@ -29,7 +29,7 @@ const (
 	OpCopyToDevice           // copies host memory to the device, on the channel that Call.Place names
 	OpCopyToHost             // copies device memory to the host, on a copy channel
 
-	OpMarkEvent   // records an event without timing, which is no work
+	OpMarkEvent   // records an event without timing, which is no operation
 	OpWaitStream  // returns after all work of a stream
 	OpWaitContext // returns after all work of a context
 	OpWaitEvent   // returns after the record of an event
@@ -39,15 +39,15 @@ const (
 	OpEndDevice   // destroys all contexts of a device
 )
 
-// opNames are the names of works in reports.
+// opNames are the names of operations in reports.
 var opNames = [...]string{
 	OpKernel: "kernel", OpGraph: "graph", OpFill: "memset", OpCopyOnDevice: "copy DtoD",
 	OpRecordEvent: "event record", OpCopyToDevice: "copy HtoD", OpCopyToHost: "copy DtoH",
 }
 
-// String returns the name of works of the kind, or "" if the kind adds no work.
+// String returns the name of operations of the kind, or "" if the kind adds no work.
 func (o Op) String() string {
-	if !o.IsWork() {
+	if !o.IsOperation() {
 		return ""
 	}
 	return opNames[o]
@@ -61,8 +61,8 @@ func (c *Call) runsOnEngine() bool {
 // hasNoPlace reports whether it is unknown which channel runs the operation of a call.
 func (c *Call) hasNoPlace() bool { return c.Op == OpCopyToDevice && c.Place == AnyPlace }
 
-// IsWork reports whether the call adds a work to a channel.
-func (o Op) IsWork() bool { return o <= OpCopyToHost }
+// IsOperation reports whether the call adds an operation to a channel.
+func (o Op) IsOperation() bool { return o <= OpCopyToHost }
 
 // Stream handles with a special meaning. Handle 0 must be replaced by one of them.
 const (
@@ -86,12 +86,12 @@ type Call struct {
 	Context, Stream, Event int64
 	ID                     int64 // chosen by the Source; the package only copies it
 	Pid, Tid, Device       int32
-	StartsEarly            bool  // the kernel may begin before the work before it on its stream has ended
+	StartsEarly            bool  // the kernel may begin before the operation before it on its stream has ended
 	Label                  int32 // number in Result.Labels: a kernel with its grid, a graph, a size; -1: none
 	Stack                  int32 // number of the stack; 0: none
 	Op                     Op
 	Hold                   HoldKind // of OpHoldStream
-	Waits                  bool     // the call adds a work, and returns after its end
+	Waits                  bool     // the call adds an operation, and returns after its end
 	AnyTiming              bool     // of OpRecordEvent: the event may have no timing
 	LikelyTiming           bool     // of OpRecordEvent with AnyTiming: it probably has timing
 	Place                  Place    // of OpCopyToDevice

@@ -9,7 +9,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// A record of an event with timing is a work of a channel, because the GPU writes the time. A record
+// A record of an event with timing is an operation of a channel, because the GPU writes the time. A record
 // of an event without timing is none.
 
 // eventTiming tells which events have timing. A program may destroy an event, and the driver gives its handle to the

@@ -6,15 +6,15 @@ import (
 	"sort"
 )
 
-// A driver has few channels, so that streams share them. A stream with few calls moves the counter of a busy channel too
-// little to be paired with it. But between two anchors of that channel, its works have no call. So channels with too
-// few such works cannot run the stream, and the only other one is tried. A wrong pair is noticed, because then the
-// counter rises by less than the calls.
+// A driver has few channels, so that streams share them. A stream with few calls moves the counter of a busy channel
+// too little to be paired with it. But between two anchors of that channel, its operations have no call. So channels
+// with too few such operations cannot run the stream, and the only other one is tried. A wrong pair is noticed, because
+// then the counter rises by less than the calls.
 
-// extraSpan is a time in which works of a channel began that have no call, between two anchors.
+// extraSpan is a time in which operations of a channel began that have no call, between two anchors.
 type extraSpan struct {
-	Interval       // Unix ns
-	works    int64 // their number; unknownExtra: it is unknown
+	Interval         // Unix ns
+	operations int64 // their number; unknownExtra: it is unknown
 }
 
 const (
@@ -23,36 +23,37 @@ const (
 	extraSlackNs = 50_000
 	// maxExtraSpans bounds the spans of a channel, and the bursts of a recording.
 	maxExtraSpans = 1 << 16
-	// maxExtraRounds bounds how often streams are paired in this way: each pair leaves fewer works without a call.
+	// maxExtraRounds bounds how often streams are paired in this way: each pair leaves fewer operations without a call.
 	maxExtraRounds = 3
-	// minBursts is the least number of bursts that name a channel. Any channel may have works of others in one of them,
-	// also if it is the only one that the recorder found.
+	// minBursts is the least number of bursts that name a channel. Any channel may have operations of others in one of
+	// them, also if it is the only one that the recorder found.
 	minBursts = 3
 )
 
-// extraSpans are the spans of a channel in order of time. Outside of them, from fromNs to toNs, each work has a call.
+// extraSpans are the spans of a channel in order of time. Outside of them, from fromNs to toNs, each operation has a
+// call.
 type extraSpans struct {
 	list         []extraSpan
 	fromNs, toNs int64 // from the first to the last anchor; 0: there is none
-	nextNs       int64 // works after the last anchor begin at this time or later
+	nextNs       int64 // operations after the last anchor begin at this time or later
 }
 
-// add notes an anchor, before which works began without a call. The works up to the anchor begin at toNs or earlier,
-// those after it at nextNs or later.
-func (e *extraSpans) add(works, toNs, nextNs int64) {
+// add notes an anchor, before which operations began without a call. The operations up to the anchor begin at toNs or
+// earlier, those after it at nextNs or later.
+func (e *extraSpans) add(operations, toNs, nextNs int64) {
 	switch {
 	case e.fromNs == 0:
 		e.fromNs = nextNs
 	case len(e.list) == maxExtraSpans:
 		return // the time after the last span is unknown
-	case works != 0:
-		e.list = append(e.list, extraSpan{Interval{e.nextNs, toNs}, works})
+	case operations != 0:
+		e.list = append(e.list, extraSpan{Interval{e.nextNs, toNs}, operations})
 	}
 	e.toNs, e.nextNs = nextNs, nextNs
 }
 
-// unproven returns the times from fromNs to toNs in which works without a call may have begun: the spans, and the times
-// before the first and after the last anchor.
+// unproven returns the times from fromNs to toNs in which operations without a call may have begun: the spans, and the
+// times before the first and after the last anchor.
 func (e *extraSpans) unproven(fromNs, toNs int64) []Interval {
 	if e.fromNs == 0 {
 		return []Interval{{fromNs, toNs}}
@@ -64,15 +65,15 @@ func (e *extraSpans) unproven(fromNs, toNs int64) []Interval {
 	return append(times, Interval{e.toNs, toNs})
 }
 
-// burst are the works of a stream without a channel from a wait for the stream to the next one.
+// burst are the operations of a stream without a channel from a wait for the stream to the next one.
 type burst struct {
-	Interval // from the first call to the return of the wait; UnknownNs: none returned
-	works    int64
+	Interval   // from the first call to the return of the wait; UnknownNs: none returned
+	operations int64
 }
 
-// in returns the largest number of works without a call that the channel ran in an interval. isKnown reports that
+// in returns the largest number of operations without a call that the channel ran in an interval. isKnown reports that
 // anchors enclose it.
-func (e *extraSpans) in(i Interval) (works int64, isKnown bool) {
+func (e *extraSpans) in(i Interval) (operations int64, isKnown bool) {
 	from, to := i.LoNs-extraSlackNs, i.HiNs
 	if to == UnknownNs || e.fromNs == 0 || from < e.fromNs || to > e.toNs {
 		return 0, false
@@ -80,37 +81,37 @@ func (e *extraSpans) in(i Interval) (works int64, isKnown bool) {
 	to += extraSlackNs
 	k := sort.Search(len(e.list), func(k int) bool { return e.list[k].HiNs >= from })
 	for ; k < len(e.list) && e.list[k].LoNs <= to; k++ {
-		if e.list[k].works == unknownExtra {
+		if e.list[k].operations == unknownExtra {
 			return 0, false
 		}
-		works += e.list[k].works
+		operations += e.list[k].operations
 	}
-	return works, true
+	return operations, true
 }
 
 // noteExtra notes an anchor at a counter, for pairByExtra.
 func (c *channelState) noteExtra(counter int64) {
-	works := int64(unknownExtra)
+	operations := int64(unknownExtra)
 	if c.anchored {
-		works = max(0, c.least-c.anchor)
+		operations = max(0, c.least-c.anchor)
 	}
 	begin, _ := c.moments.beginOf(counter)
 	next, _ := c.moments.beginOf(counter + 1)
-	c.extra.add(works, min(begin.HiNs, c.readNs), next.LoNs)
+	c.extra.add(operations, min(begin.HiNs, c.readNs), next.LoNs)
 }
 
-// addUntimedBurst notes the works of a stream without a channel up to a wait that returned at ns.
+// addUntimedBurst notes the operations of a stream without a channel up to a wait that returned at ns.
 func (r *reader) addUntimedBurst(u *untimedCalls, ns int64) {
-	if u.works > 0 && u.queue >= 0 && len(r.bursts[u.queue]) < maxExtraSpans {
-		r.bursts[u.queue] = append(r.bursts[u.queue], burst{Interval{u.firstNs, ns}, u.works})
+	if u.operations > 0 && u.queue >= 0 && len(r.bursts[u.queue]) < maxExtraSpans {
+		r.bursts[u.queue] = append(r.bursts[u.queue], burst{Interval{u.firstNs, ns}, u.operations})
 	}
 }
 
-// pairByExtra pairs streams without a channel by the works of channels that no call explains, as long as that leaves
-// fewer of them.
+// pairByExtra pairs streams without a channel by the operations of channels that no call explains, as long as that
+// leaves fewer of them.
 func (a *attempt) pairByExtra() error {
 	if len(a.opt.Gaps) > 0 {
-		return nil // works without a call may be launches that were not recorded
+		return nil // operations without a call may be launches that were not recorded
 	}
 	tried := make(map[int32]bool) // streams
 	for range maxExtraRounds {
@@ -142,7 +143,7 @@ func (a *attempt) pairByExtra() error {
 }
 
 // streamsOfExtra returns the streams without a channel, apart from those tried, with the only channel that ran enough
-// works without a call.
+// operations without a call.
 func (r *reader) streamsOfExtra(tried map[int32]bool) map[int32]int32 {
 	found := make(map[int32]int32)
 	for _, stream := range slices.Sorted(maps.Keys(r.bursts)) {
@@ -162,7 +163,7 @@ func (r *reader) streamsOfExtra(tried map[int32]bool) map[int32]int32 {
 	return found
 }
 
-// hasExtraOf reports whether a channel ran enough works without a call in each burst of a stream without a channel
+// hasExtraOf reports whether a channel ran enough operations without a call in each burst of a stream without a channel
 // that lies between its anchors, and whether there are enough such bursts.
 func (r *reader) hasExtraOf(c *channelState, stream int32) bool {
 	s := &r.streams.list[stream]
@@ -171,8 +172,8 @@ func (r *reader) hasExtraOf(c *channelState, stream int32) bool {
 	}
 	bursts, known := r.bursts[stream], 0
 	for i := range bursts {
-		works, isKnown := c.extra.in(bursts[i].Interval)
-		if isKnown && works < bursts[i].works {
+		operations, isKnown := c.extra.in(bursts[i].Interval)
+		if isKnown && operations < bursts[i].operations {
 			return false
 		}
 		if isKnown {

@@ -7,7 +7,7 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// TestUnprovenTimes has two anchors without a work in between, and one after a work without a call.
+// TestUnprovenTimes has two anchors without an operation in between, and one after an operation without a call.
 func TestUnprovenTimes(t *testing.T) {
 	testclass.Unit(t)
 	var e extraSpans
@@ -22,7 +22,7 @@ func TestUnprovenTimes(t *testing.T) {
 	}
 }
 
-// TestFewBurstsNameNoChannel counts works without a call in the bursts of a stream.
+// TestFewBurstsNameNoChannel counts operations without a call in the bursts of a stream.
 func TestFewBurstsNameNoChannel(t *testing.T) {
 	testclass.Unit(t)
 	const apartNs = 1_000_000

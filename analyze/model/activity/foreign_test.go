@@ -9,7 +9,7 @@ import (
 )
 
 // TestForeignWords reads a program with the words of another program of the same kind. The recorder
-// trusts such words if they change at the rate of the calls. At most 1 % of the works may have times from
+// trusts such words if they change at the rate of the calls. At most 1 % of the operations may have times from
 // them: chance pairs short streams.
 func TestForeignWords(t *testing.T) {
 	testclass.Unit(t)
@@ -21,14 +21,14 @@ func TestForeignWords(t *testing.T) {
 		{Streams: 3, Waits: 0.01, PaceNs: 10_000, MeanNs: 20_000},
 		{Streams: 1, NoWaits: true, PaceNs: 10_000, MeanNs: 20_000, Idle: 0.05},
 	} {
-		plan.Works, plan.Processes, plan.Threads, plan.Kernels = 20_000, 1, 1, 10
-		works, timed := 0, 0
+		plan.Operations, plan.Processes, plan.Threads, plan.Kernels = 20_000, 1, 1, 10
+		operations, timed := 0, 0
 		for seed := range uint64(gpuprogram.Seeds(5)) {
 			g, other := gpuprogram.Run(seed, plan), gpuprogram.Run(seed+1000, plan)
 			g.Samples, g.Channels = other.Samples, other.Channels
-			works += len(g.Truth)
+			operations += len(g.Truth)
 			_, err := activity.Compute(g.Replay, g.Channels, activity.Options{
-				OnWork: func(w *activity.Work) {
+				OnOperation: func(w *activity.Operation) {
 					if w.StartQuality >= activity.Bounded {
 						timed++
 					}
@@ -39,8 +39,8 @@ func TestForeignWords(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if timed > works/100 {
-			t.Errorf("%+v: %d of %d works have times from words of another program", plan, timed, works)
+		if timed > operations/100 {
+			t.Errorf("%+v: %d of %d operations have times from words of another program", plan, timed, operations)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func opOf(kind, function, copyKind string) functionOp {
 		return functionOp{op: OpFill, known: true}
 	case kind == format.KindMemcpy:
 		return copyOp(name, copyKind)
-	case name == "cuLaunchCooperativeKernelMultiDevice": // works on several streams
+	case name == "cuLaunchCooperativeKernelMultiDevice": // operations on several streams
 		return functionOp{}
 	case kind == format.KindLaunch && name == "cuGraphLaunch":
 		return functionOp{op: OpGraph, known: true}
@@ -63,14 +63,14 @@ func opOf(kind, function, copyKind string) functionOp {
 	return functionOp{op: op, known: known}
 }
 
-// CopyOp returns the effect of a copy by its function and direction. It reports false if the work of the copy
+// CopyOp returns the effect of a copy by its function and direction. It reports false if the operation of the copy
 // is unknown.
 func CopyOp(function, copyKind string) (Op, bool) {
 	f := copyOp(catalog.BaseFunctionName(function), copyKind)
 	return f.op, f.known
 }
 
-// copyOp returns the effect of a copy. The works of batches, of copies between devices and of
+// copyOp returns the effect of a copy. The operations of batches, of copies between devices and of
 // copies within the host are unknown.
 func copyOp(name, copyKind string) functionOp {
 	from, to, ok := strings.Cut(copyKind, "to")

@@ -1,11 +1,11 @@
 package activity
 
-// deliver passes a finished work to the results. The works of a graph launch become one.
-func (s *streamChain) deliver(w *chainWork) {
+// deliver passes a finished operation to the results. The operations of a graph launch become one.
+func (s *streamChain) deliver(w *chainOperation) {
 	switch {
 	case w.parts <= 1:
 		s.deliverGraph()
-		w.channel.out.addWork(w.channel, &w.Work)
+		w.channel.out.addOperation(w.channel, &w.Operation)
 	case w.part == 0:
 		s.deliverGraph()
 		s.graph, s.hasGraph = *w, true
@@ -25,14 +25,14 @@ func (s *streamChain) deliverGraph() {
 	}
 	s.hasGraph = false
 	g := &s.graph
-	if g.part != g.parts-1 { // its last works are missing
+	if g.part != g.parts-1 { // its last operations are missing
 		g.EndQuality, g.DurationQuality = Unknown, Unknown
 	}
-	g.channel.out.addWork(g.channel, &g.Work)
+	g.channel.out.addOperation(g.channel, &g.Operation)
 }
 
-// extendTo sets the end of a graph launch to that of a later work of it.
-func (w *chainWork) extendTo(last *chainWork) {
+// extendTo sets the end of a graph launch to that of a later operation of it.
+func (w *chainOperation) extendTo(last *chainOperation) {
 	w.End, w.EndQuality, w.doneNs, w.last = last.End, last.EndQuality, last.doneNs, last.last
 	w.boundDuration()
 }

@@ -7,18 +7,18 @@ import (
 	"github.com/gpurec/gpurec/analyze/stats"
 )
 
-// A launch of a graph adds one work to the channel of its stream, or several: the driver splits a graph at
+// A launch of a graph adds one operation to the channel of its stream, or several: the driver splits a graph at
 // its fills and copies. The number is the same for all launches of a graph. It follows from the steps of
 // the counter between two moments at which the stream was empty.
 
 // graphKey identifies a graph, or the launches of a graph at one call site.
 type graphKey struct{ pid, label int32 }
 
-// graphWorks has the works that a launch of a graph adds, if these are not one.
-type graphWorks map[graphKey]int64
+// graphOperations has the operations that a launch of a graph adds, if these are not one.
+type graphOperations map[graphKey]int64
 
-// of returns the number of works that a call adds to the channel of its stream.
-func (g graphWorks) of(c *Call) int64 {
+// of returns the number of operations that a call adds to the channel of its stream.
+func (g graphOperations) of(c *Call) int64 {
 	if c.Op == OpGraph && len(g) > 0 {
 		if n, ok := g[graphKey{c.Pid, c.Label}]; ok {
 			return n
@@ -35,7 +35,7 @@ type graphLaunches struct {
 
 // queueCalls has the calls of a queue so far.
 type queueCalls struct {
-	others int64 // works of calls that launch no graph
+	others int64 // operations of calls that launch no graph
 	graphs []graphLaunches
 }
 
@@ -64,13 +64,13 @@ func (q *queueCalls) snapshot() *queueCalls {
 	return &queueCalls{q.others, append([]graphLaunches(nil), q.graphs...)}
 }
 
-// graphEquation says that the works of launches sum up to a number.
+// graphEquation says that the operations of launches sum up to a number.
 type graphEquation struct {
-	works    int64
-	launches []graphLaunches
+	operations int64
+	launches   []graphLaunches
 }
 
-// graphEquations are the equations of a queue, if a channel runs its works.
+// graphEquations are the equations of a queue, if a channel runs its operations.
 type graphEquations struct {
 	counter int64
 	atNs    int64
@@ -79,13 +79,13 @@ type graphEquations struct {
 }
 
 const (
-	// maxGraphs bounds the graphs of a queue whose works are learned.
+	// maxGraphs bounds the graphs of a queue whose operations are learned.
 	maxGraphs = 64
 	// maxGraphEquations bounds the equations of a queue and a channel.
 	maxGraphEquations = 512
-	// maxGraphWorks bounds the works of a launch, because each takes memory.
-	maxGraphWorks = 4096
-	// minGraphEquations is the least number of equations that prove the works of graphs.
+	// maxGraphOperations bounds the operations of a launch, because each takes memory.
+	maxGraphOperations = 4096
+	// minGraphEquations is the least number of equations that prove the operations of graphs.
 	minGraphEquations = 5
 )
 
@@ -101,7 +101,7 @@ func (v *survey) learnGraphs(pair votePair, counter, atNs int64, calls *queueCal
 	if before.calls == nil || len(e.list) >= maxGraphEquations || v.inGap(before.atNs-gapSlackNs, atNs) {
 		return
 	}
-	eq := graphEquation{works: counter - before.counter - (calls.others - before.calls.others)}
+	eq := graphEquation{operations: counter - before.counter - (calls.others - before.calls.others)}
 	for i, g := range calls.graphs { // later snapshots only add graphs
 		n := g.n
 		if i < len(before.calls.graphs) {
@@ -116,8 +116,8 @@ func (v *survey) learnGraphs(pair votePair, counter, atNs int64, calls *queueCal
 	}
 }
 
-// solve returns the works of graphs, and how many equations they satisfy: least squares, rounded to whole
-// numbers. Equations with a large residual count less, because the driver sometimes adds a work.
+// solve returns the operations of graphs, and how many equations they satisfy: least squares, rounded to whole
+// numbers. Equations with a large residual count less, because the driver sometimes adds an operation.
 func (e *graphEquations) solve() (known map[int32]int64, satisfied int) {
 	columns := make(map[int32]int)
 	for i := range e.list {
@@ -147,7 +147,7 @@ func (e *graphEquations) solve() (known map[int32]int64, satisfied int) {
 	return known, satisfied
 }
 
-// fit solves for the works of graphs by weighted least squares. A weight of 0 counts as 1.
+// fit solves for the operations of graphs by weighted least squares. A weight of 0 counts as 1.
 func (e *graphEquations) fit(columns map[int32]int, weights, x []float64) {
 	matrix, right := make([][]float64, len(x)), make([]float64, len(x))
 	for i := range matrix {
@@ -158,7 +158,7 @@ func (e *graphEquations) fit(columns map[int32]int, weights, x []float64) {
 		q, w := &e.list[i], cmp.Or(weights[i], 1)
 		for _, a := range q.launches {
 			row := columns[a.label]
-			right[row] += w * float64(a.n*q.works)
+			right[row] += w * float64(a.n*q.operations)
 			for _, b := range q.launches {
 				matrix[row][columns[b.label]] += w * float64(a.n*b.n)
 			}
@@ -167,17 +167,17 @@ func (e *graphEquations) fit(columns map[int32]int, weights, x []float64) {
 	stats.SolveNonNegative(matrix, right, x)
 }
 
-// unexplained returns the works that known graphs do not explain.
+// unexplained returns the operations that known graphs do not explain.
 func (q *graphEquation) unexplained(known map[int32]int64) int64 {
-	works := q.works
+	operations := q.operations
 	for _, l := range q.launches {
-		works -= l.n * known[l.label]
+		operations -= l.n * known[l.label]
 	}
-	return works
+	return operations
 }
 
-// worksOfGraphs returns the graphs whose launches add several works.
-func (v *survey) worksOfGraphs() graphWorks {
+// operationsOfGraphs returns the graphs whose launches add several operations.
+func (v *survey) operationsOfGraphs() graphOperations {
 	type solution struct {
 		known     map[int32]int64
 		satisfied int
@@ -190,13 +190,13 @@ func (v *survey) worksOfGraphs() graphWorks {
 		}
 		best[pair.stream] = solution{known, satisfied}
 	}
-	works := make(graphWorks)
+	operations := make(graphOperations)
 	for stream, s := range best {
 		for label, n := range s.known {
-			if n > 1 && n <= maxGraphWorks {
-				works[graphKey{v.streams.list[stream].Pid, label}] = n
+			if n > 1 && n <= maxGraphOperations {
+				operations[graphKey{v.streams.list[stream].Pid, label}] = n
 			}
 		}
 	}
-	return works
+	return operations
 }

@@ -11,7 +11,7 @@ const (
 	HoldEvent             // an event
 	HoldValue             // a value in memory
 	HoldHostFunc          // a function on the host
-	HoldOrder             // the work before on the stream, which ran on another channel; no call
+	HoldOrder             // the operation before on the stream, which ran on another channel; no call
 )
 
 // holdKindOf returns what a function makes a stream wait for.
@@ -30,13 +30,13 @@ type Hold struct {
 	StartNs int64 // of the call, Unix ns; 0: no call
 	Stack   int32
 	Kind    HoldKind
-	// Of HoldEvent and HoldOrder: the stream that recorded the event, as an index of Result.Streams, and the last work
-	// of that stream before the record. Stream is -1 if no record is known.
+	// Of HoldEvent and HoldOrder: the stream that recorded the event, as an index of Result.Streams, and the last
+	// operation of that stream before the record. Stream is -1 if no record is known.
 	Stream int32
 	After  LastCall
 }
 
-// LastCall is the last call of a stream that added a work.
+// LastCall is the last call of a stream that added an operation.
 type LastCall struct {
 	StartNs      int64 // Unix ns; 0: there is none
 	Stack, Label int32
@@ -56,12 +56,12 @@ func (r *reader) noteHold(b *streamBarrier, c *Call) {
 	}
 }
 
-// holdOf returns what the next work of a stream waits for, on a channel; nil: only for the work before.
+// holdOf returns what the next operation of a stream waits for, on a channel; nil: only for the operation before.
 func (r *reader) holdOf(b *streamBarrier, stream int32, channel *channelState) *Hold {
 	hold := b.hold
 	b.hold = nil
-	if hold == nil && b.last != channel && b.lastWork.StartNs != 0 {
-		return r.holds.add(Hold{Kind: HoldOrder, Stream: stream, After: b.lastWork})
+	if hold == nil && b.last != channel && b.lastOperation.StartNs != 0 {
+		return r.holds.add(Hold{Kind: HoldOrder, Stream: stream, After: b.lastOperation})
 	}
 	return hold
 }

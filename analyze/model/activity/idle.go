@@ -4,7 +4,7 @@ import "math"
 
 // A program that never waits gives no upper bounds of extra. But a channel that is idle shows its
 // numbering: its counter stands still in a pause without calls, and rises soon after the next call
-// started. If extra were higher than its lower bound, a work would have waited in the pause, and its
+// started. If extra were higher than its lower bound, an operation would have waited in the pause, and its
 // begin would have nothing to do with the end of the pause. By chance, the counter rises in a short time
 // around the end of the pause with the probability of that time divided by the pause. Enough such pauses
 // in a row prove that extra equalled its lower bound at the first of them, because extra never falls.
@@ -24,7 +24,7 @@ type idleEvidence struct {
 	least  int64       // lower bound that they are about
 }
 
-// idlePause is a pause before which counter works had begun.
+// idlePause is a pause before which counter operations had begun.
 type idlePause struct {
 	counter  int64
 	evidence float64
@@ -62,7 +62,7 @@ func (c *channelState) pauseEvidence(s *Sample, begin Interval, previous *moment
 	startNs, lastNs := next.call.StartNs, last.call.StartNs
 	pauseNs := startNs - max(previous.begin.HiNs, lastNs)
 	riseNs := begin.HiNs - startNs
-	if s.Counter > previous.counter+1 { // the first of these works may have begun right after the read
+	if s.Counter > previous.counter+1 { // the first of these operations may have begun right after the read
 		riseNs = begin.HiNs - min(startNs, previous.seenNs)
 	}
 	if riseNs <= 0 || riseNs > maxRiseNs || pauseNs < minPause*riseNs || c.waits.hasReturned(lastNs, startNs) {

@@ -3,7 +3,7 @@ package activity
 // Launches counts the kernels or graphs with a channel that one stack of a thread launched into one stream.
 type Launches struct {
 	LaunchOrigin
-	Works int64
+	Operations int64
 }
 
 // LaunchOrigin identifies launches. Stream is as in Call.
@@ -24,8 +24,8 @@ type launchCounts struct {
 	recent  [1 << 12]int32 // indices of list plus 1, by a hash
 }
 
-// add counts a work.
-func (l *launchCounts) add(w *Work) {
+// add counts an operation.
+func (l *launchCounts) add(w *Operation) {
 	c := &w.Call
 	if c.Op != OpKernel && c.Op != OpGraph {
 		return
@@ -35,7 +35,7 @@ func (l *launchCounts) add(w *Work) {
 	if *recent == 0 || l.list[*recent-1].LaunchOrigin != origin {
 		*recent = l.numberOf(origin) + 1
 	}
-	l.list[*recent-1].Works++
+	l.list[*recent-1].Operations++
 }
 
 func (l *launchCounts) numberOf(origin LaunchOrigin) int32 {

@@ -17,7 +17,7 @@ type matcher struct {
 // fits reports whether the channel may be the only one of the stream.
 func (p *vote) fits() bool { return p.proofs >= 2 && p.changes*4 <= p.marks }
 
-// canRun reports whether the channel may run the works of the stream, alone or with others.
+// canRun reports whether the channel may run the operations of the stream, alone or with others.
 func (p *vote) canRun() bool { return p.marks > 0 && p.fewer*10 <= p.marks }
 
 // pair returns the channel of each stream that has one. It first pairs streams with a channel of
@@ -27,7 +27,7 @@ func (p *vote) canRun() bool { return p.marks > 0 && p.fewer*10 <= p.marks }
 func (v *survey) pair() map[int32]int32 {
 	for _, c := range v.channels {
 		if c.ToNs < UnknownNs {
-			v.resolve(c, unbounded, 0, UnknownNs) // its last works may have no sample
+			v.resolve(c, unbounded, 0, UnknownNs) // its last operations may have no sample
 		} else {
 			v.resolve(c, c.last.Counter+1, UnknownNs, UnknownNs)
 		}

@@ -1,6 +1,6 @@
 package activity
 
-// meanTable has the estimated durations of a process by kind and label plus 1. Each work asks for one.
+// meanTable has the estimated durations of a process by kind and label plus 1. Each operation asks for one.
 type meanTable [OpCopyToHost + 1][]*Duration
 
 // meanTables returns the tables of all processes.
@@ -22,7 +22,7 @@ func meanTables(means map[durationKey]*Duration) map[int32]*meanTable {
 	return tables
 }
 
-// of returns the estimated duration of works with a label; nil: there is none.
+// of returns the estimated duration of operations with a label; nil: there is none.
 func (m *meanTable) of(key labelKey) *Duration {
 	if m == nil || int(key.label)+1 >= len(m[key.op]) {
 		return nil

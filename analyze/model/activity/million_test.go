@@ -9,12 +9,12 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// TestMillionWorks requires that most works are measured, that durations have small errors, and that
+// TestMillionOperations requires that most operations are measured, that durations have small errors, and that
 // these errors are honest.
-func TestMillionWorks(t *testing.T) {
+func TestMillionOperations(t *testing.T) {
 	testclass.Lab(t, "lab")
 	if testing.Short() {
-		t.Skip("simulates two million works")
+		t.Skip("simulates two million operations")
 	}
 	for name, c := range map[string]struct {
 		full                       bool
@@ -25,13 +25,13 @@ func TestMillionWorks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := gpuprogram.Run(5, gpuprogram.Plan{
-				Works: 250_000, Processes: 4, Threads: 2, Streams: 4, OneThread: true, Kernels: 40, MeanNs: 20_000,
+				Operations: 250_000, Processes: 4, Threads: 2, Streams: 4, OneThread: true, Kernels: 40, MeanNs: 20_000,
 				PaceNs: 40_000, Idle: 0.05, Waits: 0.02, Extra: 0.001, NoReturns: true, Full: c.full,
 			})
 			v := judge(t, g)
 			v.check(t)
 			if v.share(v.counts.Measured) < c.measured {
-				t.Errorf("%.1f%% of the works are measured, want %.0f%%", v.share(v.counts.Measured), c.measured)
+				t.Errorf("%.1f%% of the operations are measured, want %.0f%%", v.share(v.counts.Measured), c.measured)
 			}
 			if v.medianWidthNs() > 100_000 {
 				t.Errorf("the median of bounds is %d ns wide", v.medianWidthNs())
@@ -75,13 +75,13 @@ type durationID struct {
 // errors of costly kernels up to 10 %, and errors that cover the truth.
 func (v *verdict) checkDurations(t *testing.T, totalPct float64) {
 	t.Helper()
-	sums, works, allNs := make(map[durationID]float64), make(map[durationID]float64), 0.0
+	sums, operations, allNs := make(map[durationID]float64), make(map[durationID]float64), 0.0
 	for _, c := range v.program.Calls {
-		if c.Op.IsWork() {
+		if c.Op.IsOperation() {
 			truth := v.program.Truth[c.ID]
 			id := durationID{c.Pid, c.Op, c.Label}
 			sums[id] += float64(truth.EndNs - truth.StartNs)
-			works[id]++
+			operations[id]++
 			allNs += float64(truth.EndNs - truth.StartNs)
 		}
 	}
@@ -92,7 +92,7 @@ func (v *verdict) checkDurations(t *testing.T, totalPct float64) {
 		}
 		id := durationID{d.Pid, d.Op, d.Label}
 		estimated++
-		if math.Abs(d.MeanNs-sums[id]/works[id]) <= 2*d.ErrorNs {
+		if math.Abs(d.MeanNs-sums[id]/operations[id]) <= 2*d.ErrorNs {
 			covered++
 		}
 		if d.IsLimited {

@@ -2,7 +2,7 @@ package activity
 
 import "sort"
 
-// moment is a sample of a channel with the time on the recording's clock at which its work began.
+// moment is a sample of a channel with the time on the recording's clock at which its operation began.
 // Where gpuNs is 0, only the counter is known.
 type moment struct {
 	counter, gpuNs, seenNs int64
@@ -17,11 +17,12 @@ func (m moments) after(n int64) int {
 	return sort.Search(len(m), func(i int) bool { return m[i].counter >= n })
 }
 
-// beginOf returns when work n began, and whether a sample shows it. LoNs is 0 and HiNs is UnknownNs
+// beginOf returns when operation n began, and whether a sample shows it. LoNs is 0 and HiNs is UnknownNs
 // where no sample bounds the time.
 func (m moments) beginOf(n int64) (begin Interval, sampled bool) { return m.beginAt(m.after(n), n) }
 
-// beginNear is beginOf for a work whose sample is probably near an index, or a few samples after it. It sets near.
+// beginNear is beginOf for an operation whose sample is probably near an index, or a few samples after it. It sets
+// near.
 func (m moments) beginNear(n int64, near *int) (begin Interval, sampled bool) {
 	*near = seek(len(m), *near, func(i int) bool { return m[i].counter >= n })
 	return m.beginAt(*near, n)
@@ -37,13 +38,13 @@ func (m moments) beginAt(i int, n int64) (begin Interval, sampled bool) {
 		begin.HiNs = m[i].begin.HiNs
 	}
 	if i > 0 {
-		// A work may have begun before the read of this sample without being visible.
+		// An operation may have begun before the read of this sample without being visible.
 		begin.LoNs = m[i-1].begin.LoNs
 	}
 	return begin, false
 }
 
-// keepFrom drops the samples that no later work needs: those below the last one up to counter.
+// keepFrom drops the samples that no later operation needs: those below the last one up to counter.
 func (m moments) keepFrom(counter int64) moments {
 	i := max(0, m.after(counter+1)-1)
 	return append(m[:0], m[i:]...)

@@ -8,33 +8,33 @@ import (
 // callReturn is the return of a call whose EndNs is unknown. The next call of its thread bounds it.
 type callReturn struct{ endNs int64 }
 
-// issuedCall is a call whose work a channel runs. Positions count the works with a call on the
+// issuedCall is a call whose operation a channel runs. Positions count the operations with a call on the
 // channel from 1. Calls that overlapped have several possible positions.
 type issuedCall struct {
 	call        Call
 	returned    *callReturn // nil if call.EndNs is known
 	first, last int64       // the earliest and the latest position
 	stream      int32       // stream of the call; it differs from the channel's for copies
-	barrier     bool        // the work may wait for another channel
+	barrier     bool        // the operation may wait for another channel
 	hold        *Hold
 	unsure      bool // the numbering failed at this call
-	// handedOver reports that the work may wait for another channel only because the work before it on
+	// handedOver reports that the operation may wait for another channel only because the operation before it on
 	// the stream ran there.
 	handedOver bool
-	// followsKnown reports that the work waits for nothing but the work before it on its stream, which has a
+	// followsKnown reports that the operation waits for nothing but the operation before it on its stream, which has a
 	// channel.
 	followsKnown bool
-	// part is the index of the work among the works of its call, and parts their number: a launch of a graph
+	// part is the index of the operation among the operations of its call, and parts their number: a launch of a graph
 	// may add several.
 	part, parts int64
 	inOrder     bool  // it came after all earlier calls of the stream
 	number      int64 // number of the call on the stream, from 1
-	// after is a work of another stream that ends before this work begins; its number is 0 if there is
+	// after is an operation of another stream that ends before this operation begins; its number is 0 if there is
 	// none.
-	after workID
-	// behind are works of other channels that end before this work begins.
+	after operationID
+	// behind are operations of other channels that end before this operation begins.
 	behind [2]dependency
-	// earliest and earliestBeginNs bound number and start of the work, if an earlier anchor has set them.
+	// earliest and earliestBeginNs bound number and start of the operation, if an earlier anchor has set them.
 	earliest, earliestBeginNs int64
 }
 
@@ -61,16 +61,16 @@ func (c *issuedCall) returnedBefore(stream int32, ns int64) bool {
 	return c.returnedBy(ns) || c.returned != nil && c.stream == stream && c.call.StartNs+orderedReturnNs <= ns
 }
 
-// isOfCall reports whether both are works of one call.
+// isOfCall reports whether both are operations of one call.
 func (c *issuedCall) isOfCall(o *issuedCall) bool {
 	return o.part > 0 && c.call.StartNs == o.call.StartNs && c.call.Tid == o.call.Tid && c.stream == o.stream
 }
 
-// isBoundary reports whether the progress word of the work shows that the work before it has ended.
+// isBoundary reports whether the progress word of the operation shows that the operation before it has ended.
 func (c *issuedCall) isBoundary() bool { return !c.call.StartsEarly && c.part == 0 }
 
-// workID is a work by its stream and its number on the stream, from 1.
-type workID struct {
+// operationID is an operation by its stream and its number on the stream, from 1.
+type operationID struct {
 	stream int32
 	number int64
 }
@@ -121,7 +121,7 @@ func (o *issueOrder) recent(index int64) *issuedCall {
 func (o *issueOrder) add(c *issuedCall) {
 	index := o.issued() + 1
 	o.open = slices.DeleteFunc(o.open, func(i int64) bool {
-		p := o.at(i) // nil: its work is done
+		p := o.at(i) // nil: its operation is done
 		return p == nil || p.returnedBefore(c.stream, c.call.StartNs)
 	})
 	overlapping := int64(0)
@@ -202,7 +202,7 @@ func (o *issueOrder) dropReturned(open []int64, ns int64, s *streamOrder) []int6
 	for _, i := range open {
 		c := o.at(i)
 		switch {
-		case c == nil: // its work is done
+		case c == nil: // its operation is done
 		case !c.returnedBy(ns):
 			kept = append(kept, i)
 		default:
@@ -212,7 +212,7 @@ func (o *issueOrder) dropReturned(open []int64, ns int64, s *streamOrder) []int6
 	return kept
 }
 
-// returnedPosition returns a position that the work of a stream has reached if all its calls that
+// returnedPosition returns a position that the operation of a stream has reached if all its calls that
 // returned at ns are done. It is 0 if there are none.
 func (o *issueOrder) returnedPosition(stream int32, ns int64) int64 {
 	s := o.streams[stream]

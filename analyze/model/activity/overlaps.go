@@ -45,8 +45,8 @@ type spanStart struct {
 // overlaps has the channels of a process that ran kernels which fill the GPU.
 type overlaps struct{ channels []*channelState }
 
-// noteFilled notes the time in which a work may have filled the GPU.
-func (r *results) noteFilled(c *channelState, w *Work) {
+// noteFilled notes the time in which an operation may have filled the GPU.
+func (r *results) noteFilled(c *channelState, w *Operation) {
 	if !c.runsStreams || !w.Call.fillsGPU() || w.StartQuality < Bounded {
 		return
 	}
@@ -99,14 +99,14 @@ func (e *equationSet) splitShared(o *overlaps) (alone, shared []equation) {
 
 // sharedTimes are the times of a label in which another channel filled the GPU.
 type sharedTimes struct {
-	works, all      float64 // operations of the label in these and in all times
-	operations      float64 // operations of all labels in these times
+	own, all        float64 // operations of the label in these and in all times
+	ofAll           float64 // operations of all labels in these times
 	sumNs, expectNs float64 // sum of these times, and what the durations from the other times add up to
 }
 
 // excessNs returns by how much an operation took longer than durations from the other times say.
 func (s *sharedTimes) excessNs() float64 {
-	return math.Abs(s.sumNs-s.expectNs) / max(1, s.operations)
+	return math.Abs(s.sumNs-s.expectNs) / max(1, s.ofAll)
 }
 
 // compareShared compares the times in which another channel filled the GPU with the durations of the other times, own.
@@ -124,20 +124,20 @@ func (e *equationSet) compareShared(alone, shared []equation, own []Duration) []
 		}
 		for _, t := range shared[i].terms {
 			s := &list[t.label]
-			s.works, s.all = s.works+float64(t.count), s.all+float64(t.count)
-			s.operations += float64(shared[i].works)
+			s.own, s.all = s.own+float64(t.count), s.all+float64(t.count)
+			s.ofAll += float64(shared[i].operations)
 			s.sumNs, s.expectNs = s.sumNs+shared[i].valueOf(), s.expectNs+expectNs
 		}
 	}
 	return list
 }
 
-// applyShared uses the times in which another channel filled the GPU. own is the duration from all other times. If these
-// times are not longer than own says, d remains. If few operations ran in these times, own may be used, whichever
-// has the smaller error. Otherwise the duration is unknown. All operations of a stream are assumed to wait equally
-// long for other streams.
+// applyShared uses the times in which another channel filled the GPU. own is the duration from all other times. If
+// these times are not longer than own says, d remains. If few operations ran in these times, own may be used, whichever
+// has the smaller error. Otherwise the duration is unknown. All operations of a stream are assumed to wait equally long
+// for other streams.
 func (d *Duration) applyShared(own *Duration, s *sharedTimes) {
-	all, few, share := *d, *own, s.works/max(1, s.all)
+	all, few, share := *d, *own, s.own/max(1, s.all)
 	all.ErrorNs += s.excessNs()
 	few.ErrorNs += share * few.MeanNs
 	agrees := own.IsEstimated && !own.IsLimited && s.excessNs() <= max(sharedTolerance*d.MeanNs, 2*gapErrorNs)

@@ -19,8 +19,17 @@ func TestMeansOfKernelsThatFillTheGPU(t *testing.T) {
 	known := map[int]int{} // by streams
 	for _, streams := range []int{0, 1, 3} {
 		g := gpuprogram.Run(uint64(streams), gpuprogram.Plan{
-			Works: 40_000, Kernels: 5, PaceNs: 1000, Processes: 1, Threads: 1, MeanNs: 100_000, Idle: 1e-3, Waits: 0.01,
-			Full: true, Fills: true, Streams: streams,
+			Operations: 40_000,
+			Kernels:    5,
+			PaceNs:     1000,
+			Processes:  1,
+			Threads:    1,
+			MeanNs:     100_000,
+			Idle:       1e-3,
+			Waits:      0.01,
+			Full:       true,
+			Fills:      true,
+			Streams:    streams,
 		})
 		truths := make(map[label][2]float64)
 		for _, c := range g.Calls {

@@ -1,10 +1,10 @@
 package activity
 
-// votePair is a stream and a channel that may run its works.
+// votePair is a stream and a channel that may run its operations.
 type votePair struct{ stream, channel int32 }
 
 // vote counts how well the counter of a channel fits the calls of a stream. The difference is the
-// counter minus the calls that are done: the works of the channel that are no calls of the stream.
+// counter minus the calls that are done: the operations of the channel that are no calls of the stream.
 // It stays the same for the only stream of a channel.
 type vote struct {
 	marked      bool
@@ -18,7 +18,7 @@ type vote struct {
 	fewer       int64 // marks at which the counter had risen by less than the calls
 }
 
-// resolve bounds the counters of the marks of a channel, and counts votes. The next sampled work
+// resolve bounds the counters of the marks of a channel, and counts votes. The next sampled operation
 // has the number counter, and ended between startNs and endNs.
 func (v *survey) resolve(c *surveyChannel, counter, startNs, endNs int64) {
 	for i := range c.marks {

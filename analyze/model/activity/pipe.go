@@ -1,72 +1,72 @@
 package activity
 
-// A replay of works and what a report does with them take about as long. So the replay runs in a goroutine of its
-// own, and passes works in batches.
+// A replay of operations and what a report does with them take about as long. So the replay runs in a goroutine of its
+// own, and passes operations in batches.
 
-// batchSize is the number of works in a batch, and maxBatches the number of batches that exist at a time.
+// batchSize is the number of operations in a batch, and maxBatches the number of batches that exist at a time.
 const batchSize, maxBatches = 256, 4
 
-// passedWork is a work, or a span of time in which untimed works may have run.
-type passedWork struct {
-	Work
+// passedOperation is an operation, or a span of time in which untimed operations may have run.
+type passedOperation struct {
+	Operation
 	isSpan      bool
 	pid, device int32
 	span        Interval
 }
 
-// workPipe passes works from one goroutine to another in order.
-type workPipe struct {
-	full  chan []passedWork
-	empty chan []passedWork
-	batch []passedWork // owned by the sender
+// operationPipe passes operations from one goroutine to another in order.
+type operationPipe struct {
+	full  chan []passedOperation
+	empty chan []passedOperation
+	batch []passedOperation // owned by the sender
 }
 
-func newWorkPipe() *workPipe {
-	p := &workPipe{full: make(chan []passedWork, maxBatches), empty: make(chan []passedWork, maxBatches)}
+func newOperationPipe() *operationPipe {
+	p := &operationPipe{full: make(chan []passedOperation, maxBatches), empty: make(chan []passedOperation, maxBatches)}
 	for range maxBatches - 1 {
 		p.empty <- nil // memory is taken when it is needed
 	}
 	return p
 }
 
-// next returns the place of the next work of the batch.
-func (p *workPipe) next() *passedWork {
+// next returns the place of the next operation of the batch.
+func (p *operationPipe) next() *passedOperation {
 	if len(p.batch) == batchSize {
 		p.full <- p.batch
 		p.batch = (<-p.empty)[:0]
 	}
 	if cap(p.batch) == 0 {
-		p.batch = make([]passedWork, 0, batchSize)
+		p.batch = make([]passedOperation, 0, batchSize)
 	}
 	p.batch = p.batch[:len(p.batch)+1]
 	return &p.batch[len(p.batch)-1]
 }
 
-// sendWork sends a work.
-func (p *workPipe) sendWork(w *Work) {
+// sendOperation sends an operation.
+func (p *operationPipe) sendOperation(w *Operation) {
 	to := p.next()
-	to.Work, to.isSpan = *w, false
+	to.Operation, to.isSpan = *w, false
 }
 
 // sendSpan sends a span of time.
-func (p *workPipe) sendSpan(pid, device int32, span Interval) {
+func (p *operationPipe) sendSpan(pid, device int32, span Interval) {
 	to := p.next()
 	to.isSpan, to.pid, to.device, to.span = true, pid, device, span
 }
 
 // end sends the last batch.
-func (p *workPipe) end() {
+func (p *operationPipe) end() {
 	p.full <- p.batch
 	close(p.full)
 }
 
 // receive calls yield and untimed, unless it is nil, for all that is sent.
-func (p *workPipe) receive(yield func(*Work), untimed func(pid, device int32, span Interval)) {
+func (p *operationPipe) receive(yield func(*Operation), untimed func(pid, device int32, span Interval)) {
 	for batch := range p.full {
 		for i := range batch {
 			switch w := &batch[i]; {
 			case !w.isSpan:
-				yield(&w.Work)
+				yield(&w.Operation)
 			case untimed != nil:
 				untimed(w.pid, w.device, w.span)
 			}
@@ -75,14 +75,14 @@ func (p *workPipe) receive(yield func(*Work), untimed func(pid, device int32, sp
 	}
 }
 
-// eachWorkAlongside is eachWork with the replay in another goroutine.
-func (a *attempt) eachWorkAlongside(
-	means map[durationKey]*Duration, yield func(*Work), untimed func(pid, device int32, span Interval),
+// eachOperationAlongside is eachOperation with the replay in another goroutine.
+func (a *attempt) eachOperationAlongside(
+	means map[durationKey]*Duration, yield func(*Operation), untimed func(pid, device int32, span Interval),
 ) error {
-	p := newWorkPipe()
+	p := newOperationPipe()
 	result := make(chan error, 1)
 	go func() {
-		result <- a.eachWork(means, p.sendWork, p.sendSpan)
+		result <- a.eachOperation(means, p.sendOperation, p.sendSpan)
 		p.end()
 	}()
 	p.receive(yield, untimed)

@@ -17,17 +17,17 @@ type reader struct {
 	lastOrder  *legacyOrder
 	returns    []callReturn  // memory of noteThread
 	chains     []streamChain // by stream
-	works      graphWorks
+	operations graphOperations
 	proofs     []dependencyProof
 	holds      holds
 	onUntimed  func(pid, device int32, span Interval)
 	bursts     map[int32][]burst // of streams without a channel
-	hidden     map[int32]*spans  // times in which works without a call may have run, by process
+	hidden     map[int32]*spans  // times in which operations without a call may have run, by process
 	// hasOpenPlaces reports that there are copies whose place is an assumption.
 	hasOpenPlaces bool
 	timings       *timedEvents // nil: no event of unknown timing was recorded on a paired stream
 	unpaired      int64
-	calls         int64 // calls that add works
+	calls         int64 // calls that add operations
 	gaps          []Window
 	gap           int // first gap that has not ended
 }
@@ -48,12 +48,12 @@ type contextKey struct {
 // recordedEvent is the latest record of an event.
 type recordedEvent struct {
 	stream int32    // stream of the record
-	after  LastCall // the last work of the stream before the record
-	// channel runs the last work before the record, or the record itself if it is a work. nil: it is
+	after  LastCall // the last operation of the stream before the record
+	// channel runs the last operation before the record, or the record itself if it is an operation. nil: it is
 	// unknown, and the fields below are not set.
 	channel  *channelState
-	index    int64 // index of that work's call on the channel
-	number   int64 // number of that work on the stream
+	index    int64 // index of that operation's call on the channel
+	number   int64 // number of that operation on the stream
 	gap      int   // gaps that had ended at the record
 	returned int64 // return of the call of the record, Unix ns
 	// doneNs and position are from the latest wait for the event; 0 without a wait.
@@ -106,7 +106,7 @@ func (r *reader) AddCall(c *Call) {
 	case OpEndContext, OpEndDevice:
 		r.streams.endContexts(c)
 	default:
-		r.addWork(c, returned)
+		r.addOperation(c, returned)
 	}
 }
 
@@ -143,7 +143,7 @@ func (r *reader) stateOfThread(key threadKey) *threadState {
 	return thread
 }
 
-// wait notes that the work of a stream is done when a call returns.
+// wait notes that the operation of a stream is done when a call returns.
 func (r *reader) wait(c *Call, stream int32) {
 	if c.EndNs == UnknownNs {
 		return
@@ -187,17 +187,17 @@ func (r *reader) noteRecord(c *Call) *recordedEvent {
 		e.channel.waits.cancel(e.doneNs, e.position)
 	}
 	stream := r.streams.streamOf(c)
-	*e = recordedEvent{stream: stream, after: r.barrierOf(stream).lastWork}
+	*e = recordedEvent{stream: stream, after: r.barrierOf(stream).lastOperation}
 	return e
 }
 
-// setChannel sets the channel that the record waits for, and the index of the work's call on it.
+// setChannel sets the channel that the record waits for, and the index of the operation's call on it.
 func (r *reader) setChannel(e *recordedEvent, c *Call, channel *channelState, index int64) {
 	e.channel, e.index, e.number = channel, index, r.chainOf(e.stream).issued
 	e.gap, e.returned = r.gap, c.EndNs
 }
 
-// holdStream notes that the next work of a stream waits for an event, a value or a host function.
+// holdStream notes that the next operation of a stream waits for an event, a value or a host function.
 func (r *reader) holdStream(c *Call) {
 	b := r.barrierOf(r.streams.streamOf(c))
 	b.holds = true
@@ -205,11 +205,11 @@ func (r *reader) holdStream(c *Call) {
 	e := r.events[handleKey{c.Pid, c.Event}]
 	if c.Event != 0 && e != nil && e.channel != nil && e.gap == r.gap && !r.isInGap(c.StartNs) &&
 		e.returned <= c.StartNs {
-		b.after, b.behind = workID{e.stream, e.number}, dependencyOn(e.channel, e.index, c.StartNs)
+		b.after, b.behind = operationID{e.stream, e.number}, dependencyOn(e.channel, e.index, c.StartNs)
 	}
 }
 
-// markEvent notes the latest record of an event without timing: it is done with the last work of the
+// markEvent notes the latest record of an event without timing: it is done with the last operation of the
 // stream.
 func (r *reader) markEvent(c *Call) {
 	e := r.noteRecord(c)
@@ -241,10 +241,10 @@ func (r *reader) endStream(c *Call) {
 	r.streams.endStream(c)
 }
 
-// addWork adds a work to the channel of its stream.
-func (r *reader) addWork(c *Call, returned *callReturn) {
-	works := r.works.of(c)
-	r.calls += works
+// addOperation adds an operation to the channel of its stream.
+func (r *reader) addOperation(c *Call, returned *callReturn) {
+	operations := r.operations.of(c)
+	r.calls += operations
 	stream := r.streams.streamOf(c)
 	queue := r.streams.queueOf(c, stream)
 	channel := r.paired[queue]
@@ -273,7 +273,7 @@ func (r *reader) addWork(c *Call, returned *callReturn) {
 	}
 	hold := r.holdOf(b, stream, channel)
 	if c.Op != OpRecordEvent {
-		b.lastWork = LastCall{c.StartNs, c.Stack, c.Label, c.Op}
+		b.lastOperation = LastCall{c.StartNs, c.Stack, c.Label, c.Op}
 	}
 	b.holds, b.last = overlaps, channel // a call that overlaps may come after this one
 	var record *recordedEvent
@@ -284,24 +284,24 @@ func (r *reader) addWork(c *Call, returned *callReturn) {
 	open := openCall{channel: channel, startNs: c.StartNs, endNs: c.EndNs, returned: returned, tid: c.Tid}
 	if channel == nil {
 		r.unpaired++
-		b.untimed.add(c, queue, works)
+		b.untimed.add(c, queue, operations)
 		b.open = append(b.open, open)
 		return
 	}
 	chain := r.chainOf(stream)
 	issued := issuedCall{
 		call: *c, returned: returned, stream: stream, barrier: mayWait || moved, inOrder: !overlaps,
-		handedOver: moved && known && !mayWait, after: b.after, hold: hold, parts: works,
+		handedOver: moved && known && !mayWait, after: b.after, hold: hold, parts: operations,
 		followsKnown: known && !mayWait, behind: behind,
 	}
-	for ; issued.part < works; issued.part++ {
+	for ; issued.part < operations; issued.part++ {
 		chain.issued++
 		issued.number = chain.issued
 		channel.order.add(&issued)
-		issued.barrier, issued.handedOver, issued.after, issued.hold = true, false, workID{}, nil
+		issued.barrier, issued.handedOver, issued.after, issued.hold = true, false, operationID{}, nil
 		issued.behind = [2]dependency{}
 	}
-	b.after, b.behind = workID{}, dependency{}
+	b.after, b.behind = operationID{}, dependency{}
 	if moved {
 		r.channelsOf[stream] = appendNew(r.channelsOf[stream], channel)
 	}

@@ -58,24 +58,26 @@ type activityOf struct {
 	untilNs int64
 }
 
-// MeanOf returns the estimated duration of works of a kind with a label in a process. It returns nil if
+// MeanOf returns the estimated duration of operations of a kind with a label in a process. It returns nil if
 // there is none.
 func (a *Activity) MeanOf(pid int32, op Op, label int32) *Duration {
 	return a.means[durationKey{pid, labelKey{op, label}}]
 }
 
-// EachWork calls yield for each work with a channel, in the whole recording. Works of a channel come in
+// EachOperation calls yield for each operation with a channel, in the whole recording. Operations of a channel come in
 // the order of their calls. The pointer is valid until yield returns. Several goroutines may call
-// EachWork. It returns errors of reading the recording.
-func (a *Activity) EachWork(yield func(*Work)) error { return a.EachWorkOrSpan(yield, nil) }
+// EachOperation. It returns errors of reading the recording.
+func (a *Activity) EachOperation(yield func(*Operation)) error {
+	return a.EachOperationOrSpan(yield, nil)
+}
 
-// EachWorkOrSpan is EachWork, and calls untimed for spans of time in which works without a channel may have
-// run, as Options.OnUntimed.
-func (a *Activity) EachWorkOrSpan(yield func(*Work), untimed func(pid, device int32, span Interval)) error {
+// EachOperationOrSpan is EachOperation, and calls untimed for spans of time in which operations without a channel may
+// have run, as Options.OnUntimed.
+func (a *Activity) EachOperationOrSpan(yield func(*Operation), untimed func(pid, device int32, span Interval)) error {
 	if a.plan == nil {
 		return nil
 	}
-	return a.plan.eachWorkAlongside(a.means, yield, untimed)
+	return a.plan.eachOperationAlongside(a.means, yield, untimed)
 }
 
 // compute computes the activity of a recording in a window. It reads the recording up to untilNs, Unix ns;

@@ -14,33 +14,33 @@ type Result struct {
 	Devices   []DeviceActivity  // by process and device
 	Durations []Duration        // by process, the largest total first
 	Labels    []Label           // by Call.Label; only from OfRecording
-	Launches  []Launches        // of works with a channel whose call starts in the window
-	// UnpairedWorks counts the works of streams that have no channel.
-	UnpairedWorks int64
+	Launches  []Launches        // of operations with a channel whose call starts in the window
+	// UnpairedOperations counts the operations of streams that have no channel.
+	UnpairedOperations int64
 }
 
-// StreamActivity has the works and the busy time of one stream.
+// StreamActivity has the operations and the busy time of one stream.
 type StreamActivity struct {
 	Stream
-	WorkCounts
+	OperationCounts
 	Channel int32    // 0: the stream has no pair
-	Busy    Interval // bounds of the busy time of works with a call, ns
+	Busy    Interval // bounds of the busy time of operations with a call, ns
 }
 
-// ChannelActivity has the works and the busy time of one channel.
+// ChannelActivity has the operations and the busy time of one channel.
 type ChannelActivity struct {
 	Channel
 	ChannelCounts
-	// Streams are the streams whose works the channel runs, as indices of Result.Streams. Without any,
+	// Streams are the streams whose operations the channel runs, as indices of Result.Streams. Without any,
 	// the channel has no pair, and no other field is set.
 	Streams []int32
-	// Busy bounds the time in which recorded works of these streams ran, and after FromNs also those without a call,
-	// ns.
+	// Busy bounds the time in which recorded operations of these streams ran, and after FromNs also those without a
+	// call, ns.
 	Busy            Interval
 	FirstNs, LastNs int64 // first call and last end, Unix ns; 0: unknown
 	ClockResidualNs int64
-	// EstimatedNs is the sum of the estimated durations of the recorded works, and ErrorNs its
-	// standard error. Unestimated works have no estimate.
+	// EstimatedNs is the sum of the estimated durations of the recorded operations, and ErrorNs its
+	// standard error. Unestimated operations have no estimate.
 	EstimatedNs, ErrorNs float64
 	LongestNs            float64 // longest estimated mean duration
 	Unestimated          int64
@@ -49,8 +49,8 @@ type ChannelActivity struct {
 }
 
 // BusyTime returns the tightest bounds of the busy time, in ns: those of the samples, and two standard
-// errors around the estimate if all calls were recorded. Works without a call may take as long as the
-// longest kind of work. Works of several streams may run at the same time, so their sum bounds the time
+// errors around the estimate if all calls were recorded. Operations without a call may take as long as the
+// longest kind of operation. Operations of several streams may run at the same time, so their sum bounds the time
 // only from above.
 func (a *ChannelActivity) BusyTime() Interval {
 	busy := a.Busy
@@ -91,20 +91,20 @@ type DeviceActivity struct {
 	FirstNs, LastNs int64    // first call and last end, Unix ns; 0: unknown
 }
 
-// results collects the works of all channels.
+// results collects the operations of all channels.
 type results struct {
-	onWork    func(*Work)          // if it is set, it is called, and nothing is collected
-	means     map[int32]*meanTable // of Work.Mean, by process
-	random    *rand.Rand
-	equations map[int32]*equationSet // by process
-	streams   []streamResult
-	window    Window // limits counts and times
-	launches  launchCounts
+	onOperation func(*Operation)     // if it is set, it is called, and nothing is collected
+	means       map[int32]*meanTable // of Operation.Mean, by process
+	random      *rand.Rand
+	equations   map[int32]*equationSet // by process
+	streams     []streamResult
+	window      Window // limits counts and times
+	launches    launchCounts
 }
 
-// streamResult has the works of a stream, on all its channels.
+// streamResult has the operations of a stream, on all its channels.
 type streamResult struct {
-	counts WorkCounts
+	counts OperationCounts
 	busy   *busyTimes
 }
 
@@ -122,13 +122,13 @@ func (r *results) equationsOf(pid int32) *equationSet {
 	return r.equations[pid]
 }
 
-// collects reports whether works are collected for the result.
-func (r *results) collects() bool { return r.onWork == nil }
+// collects reports whether operations are collected for the result.
+func (r *results) collects() bool { return r.onOperation == nil }
 
-// addWork adds a work whose times are final.
-func (r *results) addWork(c *channelState, w *Work) {
+// addOperation adds an operation whose times are final.
+func (r *results) addOperation(c *channelState, w *Operation) {
 	if !r.collects() {
-		r.onWork(w)
+		r.onOperation(w)
 		return
 	}
 	busy := w.busyInterval(c.endNs).clip(r.window)
@@ -148,7 +148,7 @@ func (r *results) addWork(c *channelState, w *Work) {
 	s.counts.count(w)
 	c.counts.count(w)
 	s.busy.add(certain, busy)
-	r.countWork(c, w)
+	r.countOperation(c, w)
 	r.launches.add(w)
 	if c.firstNs == 0 {
 		c.firstNs = w.Call.StartNs
@@ -158,18 +158,18 @@ func (r *results) addWork(c *channelState, w *Work) {
 	}
 }
 
-// countWork counts a work for the total of its label.
-func (r *results) countWork(c *channelState, w *Work) {
+// countOperation counts an operation for the total of its label.
+func (r *results) countOperation(c *channelState, w *Operation) {
 	i := r.labelOf(c, w)
 	if i < 0 {
 		c.unlisted++
 		return
 	}
-	c.set.works[i]++
-	if int(i) >= len(c.works) {
-		c.works = append(c.works, make([]int64, int(i)+1-len(c.works))...)
+	c.set.operations[i]++
+	if int(i) >= len(c.operations) {
+		c.operations = append(c.operations, make([]int64, int(i)+1-len(c.operations))...)
 	}
-	c.works[i]++
+	c.operations[i]++
 	if w.handOverNs > 0 {
 		c.set.addSingle(i, w.handOverNs, spanStart{c, w.StartNs()}, r.random)
 	}
@@ -187,16 +187,16 @@ func (r *results) countWork(c *channelState, w *Work) {
 	}
 }
 
-// labelOf returns the index of the label of a work, or -1.
-func (r *results) labelOf(c *channelState, w *Work) int32 {
+// labelOf returns the index of the label of an operation, or -1.
+func (r *results) labelOf(c *channelState, w *Operation) int32 {
 	if c.set == nil {
 		c.set = r.equationsOf(c.Pid)
 	}
 	return c.set.labelOf(labelKey{w.Call.Op, w.Call.Label})
 }
 
-// addUncertain adds the times up to a counter in which the channel may have run works without a call.
-// Such a work ends before the next work begins.
+// addUncertain adds the times up to a counter in which the channel may have run operations without a call.
+// Such an operation ends before the next operation begins.
 func (r *results) addUncertain(c *channelState, counter int64) {
 	if !r.collects() {
 		return
@@ -219,10 +219,10 @@ func (r *results) addUncertain(c *channelState, counter int64) {
 func (r *results) result(from *reader, survey *survey, pairs map[int32]int32) *Result {
 	channels := from.sortedChannels()
 	result := &Result{
-		Streams:       r.streamActivity(from.streams.list, pairs),
-		Durations:     r.durations(channels),
-		UnpairedWorks: from.unpaired,
-		Launches:      r.launches.list,
+		Streams:            r.streamActivity(from.streams.list, pairs),
+		Durations:          r.durations(channels),
+		UnpairedOperations: from.unpaired,
+		Launches:           r.launches.list,
 	}
 	durations := result.durationsByKey()
 	for _, c := range channels {
@@ -267,7 +267,7 @@ func (r *results) channelActivity(c *channelState, durations map[durationKey]*Du
 	if c.clock != nil {
 		a.ClockResidualNs = c.clock.ResidualNs()
 	}
-	for i, n := range c.works {
+	for i, n := range c.operations {
 		if n == 0 {
 			continue
 		}
@@ -318,14 +318,14 @@ func (r *results) deviceActivity(channels []*channelState) (list []DeviceActivit
 	return list
 }
 
-// streamActivity returns the works of all streams.
+// streamActivity returns the operations of all streams.
 func (r *results) streamActivity(streams []Stream, pairs map[int32]int32) []StreamActivity {
 	list := make([]StreamActivity, len(streams))
 	for i := range list {
 		a := &list[i]
 		a.Stream, a.Channel = streams[i], pairs[int32(i)]
 		if i < len(r.streams) && r.streams[i].busy != nil {
-			a.WorkCounts, a.Busy = r.streams[i].counts, r.streams[i].busy.bounds()
+			a.OperationCounts, a.Busy = r.streams[i].counts, r.streams[i].busy.bounds()
 		}
 	}
 	return list

@@ -27,7 +27,7 @@ type search struct {
 	best     *attempt
 }
 
-// findBest numbers the works under the best assumption.
+// findBest numbers the operations under the best assumption.
 func findBest(source Source, channels []Channel, opt Options) (*attempt, error) {
 	if opt.Window == (Window{}) {
 		opt.Window = Window{0, UnknownNs}
@@ -90,8 +90,8 @@ func (s *search) tryTimings() error {
 	return s.try(assumption{timed: true, place: place})
 }
 
-// solveTimings tries the events that the equations of the best attempt name. With the right works there may be other
-// pairs. isSure reports that the equations decide it for all events.
+// solveTimings tries the events that the equations of the best attempt name. With the right operations there may be
+// other pairs. isSure reports that the equations decide it for all events.
 func (s *search) solveTimings() (isSure bool, err error) {
 	if s.best.reader.timings == nil {
 		return false, nil

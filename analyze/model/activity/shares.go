@@ -4,7 +4,7 @@ import "slices"
 
 // Streams that share a channel add up to its steps. The survey notes calls and counters in windows of
 // time. The steps of a channel in all windows are a sum over streams, each with the weight 0 or 1. Least
-// squares gives the weights. They are not exact, because works end some windows after their calls. So
+// squares gives the weights. They are not exact, because operations end some windows after their calls. So
 // the calls of the chosen streams must also add up to all steps of the channel.
 
 const (

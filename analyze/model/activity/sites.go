@@ -5,7 +5,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
-// SiteTimes finds the durations of works by kernel or graph and by call site. It is safe for concurrent
+// SiteTimes finds the durations of operations by kernel or graph and by call site. It is safe for concurrent
 // readers.
 type SiteTimes struct {
 	activity *Activity
@@ -22,7 +22,7 @@ type siteGraph struct {
 // sitesOf is the key of the SiteTimes of a window in the memo of a Timeline.
 type sitesOf query.Window
 
-// TimesOf returns the durations of the works of a recording in a window by call site. It returns nil if the
+// TimesOf returns the durations of the operations of a recording in a window by call site. It returns nil if the
 // recording has no progress words, and errors of reading the recording.
 func TimesOf(t *timeline.Timeline, w query.Window) (*SiteTimes, error) {
 	if len(t.Facts.Channels) == 0 {

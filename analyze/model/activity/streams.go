@@ -1,7 +1,7 @@
 package activity
 
 // Stream is a CUDA stream from its first call until its destruction, or the copies of a context in
-// one direction. Its works run on one channel.
+// one direction. Its operations run on one channel.
 type Stream struct {
 	Context     int64
 	Handle      int64

@@ -11,18 +11,18 @@ import (
 // survey reads a recording once. For each stream and channel, it compares the calls that are
 // certainly done with the counter. It also collects points for the clocks.
 type survey struct {
-	mu       sync.Mutex // of channelStates
-	streams  *streamTable
-	queues   map[int32]*surveyQueue // by stream
-	channels map[int32]*surveyChannel
-	byPid    map[int32][]*surveyChannel
-	future   []*surveyChannel // channels that have not begun, by FromNs
-	numbers  []int32          // of channels
-	windows  callWindows
-	votes    map[votePair]*vote
-	graphs   map[votePair]*graphEquations
-	works    graphWorks   // known from an earlier survey
-	waits    []surveyWait // not returned yet, by time of their return
+	mu         sync.Mutex // of channelStates
+	streams    *streamTable
+	queues     map[int32]*surveyQueue // by stream
+	channels   map[int32]*surveyChannel
+	byPid      map[int32][]*surveyChannel
+	future     []*surveyChannel // channels that have not begun, by FromNs
+	numbers    []int32          // of channels
+	windows    callWindows
+	votes      map[votePair]*vote
+	graphs     map[votePair]*graphEquations
+	operations graphOperations // known from an earlier survey
+	waits      []surveyWait    // not returned yet, by time of their return
 	// of lists the queues that have calls of a stream, ofContext the streams of a context.
 	of        map[int32][]*surveyQueue
 	ofContext map[contextKey][]int32
@@ -142,18 +142,18 @@ func (v *survey) AddCall(c *Call) {
 	case OpEndContext, OpEndDevice:
 		v.streams.endContexts(c)
 	default:
-		v.addWork(c)
+		v.addOperation(c)
 	}
 }
 
-// A work begins after its call. So the first call after a pause tells its channel from the channels of
+// An operation begins after its call. So the first call after a pause tells its channel from the channels of
 // other streams with as many calls.
 const (
 	sparseNs      = 100_000
 	maxEarlyMarks = 4096
 )
 
-func (v *survey) addWork(c *Call) {
+func (v *survey) addOperation(c *Call) {
 	stream := v.streams.streamOf(c)
 	if c.hasNoPlace() {
 		return
@@ -169,11 +169,11 @@ func (v *survey) addWork(c *Call) {
 		v.mark(q, c.StartNs)
 	}
 	q.calledNs = c.StartNs
-	works := v.works.of(c)
+	operations := v.operations.of(c)
 	q.calls.add(c)
-	q.issued += works
+	q.issued += operations
 	if len(v.gaps) == 0 || !v.inGap(c.StartNs-gapSlackNs, c.StartNs) {
-		q.outside += works
+		q.outside += operations
 	}
 	if _, ok := q.byStream[stream]; !ok {
 		if len(v.of[stream]) == 0 {
@@ -191,7 +191,7 @@ func (v *survey) addWork(c *Call) {
 	}
 }
 
-// markEvent notes the latest record of an event without timing: it is done with the last work of the
+// markEvent notes the latest record of an event without timing: it is done with the last operation of the
 // stream.
 func (v *survey) markEvent(c *Call) {
 	stream := v.streams.streamOf(c)
@@ -241,7 +241,7 @@ func (v *survey) returnWaits(ns int64) {
 // mark notes how many calls of a queue were done at ns, for each channel of the process.
 func (v *survey) mark(q *surveyQueue, ns int64) {
 	var calls *queueCalls
-	if q.done == q.issued && len(v.works) == 0 {
+	if q.done == q.issued && len(v.operations) == 0 {
 		calls = q.calls.snapshot()
 	}
 	for _, c := range v.byPid[v.streams.list[q.stream].Pid] {
@@ -326,5 +326,5 @@ func (c *surveyChannel) offsetSlackNs() int64 {
 	return slackNs + c.delayNs
 }
 
-// gapSlackNs is the time after a gap in which works of unrecorded calls may still run.
+// gapSlackNs is the time after a gap in which operations of unrecorded calls may still run.
 const gapSlackNs = 20_000_000

@@ -1,8 +1,8 @@
 package activity
 
-// setTimes sets the time of a work that the progress word shows: its start, or the end of a copy. Its
+// setTimes sets the time of an operation that the progress word shows: its start, or the end of a copy. Its
 // number is at most latest, and it was done at doneNs.
-func (c *channelState) setTimes(w *Work, p *issuedCall, latest, doneNs int64) {
+func (c *channelState) setTimes(w *Operation, p *issuedCall, latest, doneNs int64) {
 	word, quality := c.wordOf(w, p, latest, doneNs)
 	if quality == Measured {
 		c.words.add(p, word, doneNs)
@@ -18,7 +18,7 @@ func (c *channelState) setTimes(w *Work, p *issuedCall, latest, doneNs int64) {
 		return
 	}
 	w.Start, w.StartQuality = word, quality
-	if w.Call.StartsEarly { // the next work bounds the start from above
+	if w.Call.StartsEarly { // the next operation bounds the start from above
 		w.Start.HiNs, w.StartQuality = doneNs, min(quality, Bounded)
 		return
 	}
@@ -26,8 +26,8 @@ func (c *channelState) setTimes(w *Work, p *issuedCall, latest, doneNs int64) {
 	w.Queued, w.handedOver = waited && !p.barrier, waited && p.handedOver
 }
 
-// wordOf returns when the progress word showed a work. It sets the number of the work if it is certain.
-func (c *channelState) wordOf(w *Work, p *issuedCall, latest, doneNs int64) (word Interval, quality Quality) {
+// wordOf returns when the progress word showed an operation. It sets the number of the operation if it is certain.
+func (c *channelState) wordOf(w *Operation, p *issuedCall, latest, doneNs int64) (word Interval, quality Quality) {
 	w.doneNs, w.first, w.last = doneNs, p.first, p.last
 	earliest := c.numbers.earliest(p.first)
 	if p.earliest != 0 {

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// UnfinishedWork is the work that a stream runs at some time, and the works that wait behind it.
-type UnfinishedWork struct {
-	Work
-	// LikelyNumber is the counter of the channel when the work began, if no work without a call came
+// UnfinishedOperation is the operation that a stream runs at some time, and the operations that wait behind it.
+type UnfinishedOperation struct {
+	Operation
+	// LikelyNumber is the counter of the channel when the operation began, if no operation without a call came
 	// before it since the last wait. Number is set only if that is certain.
 	LikelyNumber int64
-	Behind       int64 // later works of the stream that had not begun
+	Behind       int64 // later operations of the stream that had not begun
 }
 
 // cudaStream identifies a stream of a process. Its copies can be on other channels than its kernels.
@@ -30,22 +30,22 @@ func cudaStreamOf(c *Call) cudaStream {
 
 // streamEnd is the end of a stream on one channel.
 type streamEnd struct {
-	running UnfinishedWork // the last work that had begun
-	done    bool           // it had ended
-	behind  int64          // later works that had not begun
+	running UnfinishedOperation // the last operation that had begun
+	done    bool                // it had ended
+	behind  int64               // later operations that had not begun
 }
 
-// Unfinished returns the last work of each stream that had begun by atNs (Unix ns) and is not known to
-// have ended by then. Streams whose last work has certainly ended, or never began, have none. A work
-// without a successor and without a wait may have ended; UnfinishedWork cannot tell. Works with others
-// behind them come first, then the longest running work. It returns errors of reading the recording.
-func (a *Activity) Unfinished(atNs int64) ([]UnfinishedWork, error) {
+// Unfinished returns the last operation of each stream that had begun by atNs (Unix ns) and is not known to
+// have ended by then. Streams whose last operation has certainly ended, or never began, have none. An operation
+// without a successor and without a wait may have ended; UnfinishedOperation cannot tell. Operations with others
+// behind them come first, then the longest running operation. It returns errors of reading the recording.
+func (a *Activity) Unfinished(atNs int64) ([]UnfinishedOperation, error) {
 	type key struct {
 		stream  cudaStream
 		channel int32
 	}
 	ends := make(map[key]*streamEnd)
-	err := a.EachWork(func(w *Work) {
+	err := a.EachOperation(func(w *Operation) {
 		if w.Call.StartNs > atNs {
 			return
 		}
@@ -59,7 +59,7 @@ func (a *Activity) Unfinished(atNs int64) ([]UnfinishedWork, error) {
 			e.behind++
 			return
 		}
-		*e = streamEnd{running: UnfinishedWork{Work: *w, LikelyNumber: cmp.Or(w.Number, w.likely)}}
+		*e = streamEnd{running: UnfinishedOperation{Operation: *w, LikelyNumber: cmp.Or(w.Number, w.likely)}}
 		e.done = w.doneNs <= atNs || w.EndQuality >= Bounded && w.End.HiNs <= atNs
 	})
 	streams := make(map[cudaStream]*streamEnd)
@@ -70,21 +70,21 @@ func (a *Activity) Unfinished(atNs int64) ([]UnfinishedWork, error) {
 			streams[k.stream] = e
 		}
 	}
-	var list []UnfinishedWork
+	var list []UnfinishedOperation
 	for _, e := range streams {
 		if e.running.Call.StartNs > 0 && !e.done {
 			e.running.Behind = e.behind
 			list = append(list, e.running)
 		}
 	}
-	slices.SortFunc(list, func(a, b UnfinishedWork) int {
+	slices.SortFunc(list, func(a, b UnfinishedOperation) int {
 		return cmp.Or(cmp.Compare(min(1, b.Behind), min(1, a.Behind)), cmp.Compare(a.Start.LoNs, b.Start.LoNs),
 			cmp.Compare(a.Stream, b.Stream))
 	})
 	return list, err
 }
 
-// join adds another channel of the same stream. The works of a stream run in the order of their calls,
+// join adds another channel of the same stream. The operations of a stream run in the order of their calls,
 // so those before the last begun one have ended.
 func (e *streamEnd) join(o *streamEnd) {
 	e.behind += o.behind

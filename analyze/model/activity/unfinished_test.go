@@ -10,8 +10,8 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// TestUnfinishedIsTheStuckWork writes programs in which one kernel never ends, with works behind it.
-func TestUnfinishedIsTheStuckWork(t *testing.T) {
+// TestUnfinishedIsTheStuckOperation writes programs in which one kernel never ends, with operations behind it.
+func TestUnfinishedIsTheStuckOperation(t *testing.T) {
 	testclass.Unit(t)
 	for seed := range uint64(gpuprogram.Seeds(5)) {
 		for _, full := range []bool{false, true} {
@@ -38,7 +38,7 @@ func TestUnfinishedIsTheStuckWork(t *testing.T) {
 			}
 			th.Line(60)
 			th.Launch(main, "stuck", 8, 3600*analyzetest.Second)
-			truth := j.Works[len(j.Works)-1]
+			truth := j.Operations[len(j.Operations)-1]
 			behind := random.IntN(30)
 			for range behind {
 				th.Launch(main, "layer", 8, 20_000)
@@ -54,7 +54,7 @@ func TestUnfinishedIsTheStuckWork(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(list) != 1 {
-				t.Errorf("seed %d full %t: %d unfinished works, want 1: %+v", seed, full, len(list), list)
+				t.Errorf("seed %d full %t: %d unfinished operations, want 1: %+v", seed, full, len(list), list)
 				continue
 			}
 			w := &list[0]

@@ -5,14 +5,14 @@ package activity
 type completion struct {
 	atNs, position int64
 	stream         int32
-	// byGPU reports that no wait of the program proves it, but a work of another channel.
+	// byGPU reports that no wait of the program proves it, but an operation of another channel.
 	byGPU bool
 }
 
 // completions are the facts of waits on a channel, in order of time.
 type completions struct {
 	list []completion
-	// before is the highest position that was done before the last sampled work began, and
+	// before is the highest position that was done before the last sampled operation began, and
 	// next is the first entry after that time. seen and nextSeen are the same for the read of that
 	// sample.
 	before, seen   int64
@@ -54,7 +54,7 @@ func (c *completions) cancel(atNs, position int64) {
 	}
 }
 
-// advance returns the highest positions that were done before a work began, and before a sample was
+// advance returns the highest positions that were done before an operation began, and before a sample was
 // read.
 func (c *completions) advance(beginNs, seenNs int64) (before, seen int64) {
 	for ; c.nextSeen < len(c.list) && c.list[c.nextSeen].atNs <= seenNs; c.nextSeen++ {
@@ -68,7 +68,7 @@ func (c *completions) advance(beginNs, seenNs int64) (before, seen int64) {
 	return c.before, c.seen
 }
 
-// doneBy returns the time at which the work of a stream at a position was done at the latest. It searches
+// doneBy returns the time at which the operation of a stream at a position was done at the latest. It searches
 // from entry *from on, and sets *from for a later position.
 func (c *completions) doneBy(stream int32, position int64, from *int) int64 {
 	const most = 64 // entries of other streams

@@ -2,15 +2,15 @@ package activity
 
 import "slices"
 
-// A progress word belongs to the starts of the works of its channel, or to their ends. On an H100 and an H200 it
+// A progress word belongs to the starts of the operations of its channel, or to their ends. On an H100 and an H200 it
 // belongs to the ends on the channel of a copy engine, and to the starts on all others, also of copies that run
-// there. Two times test this. The first is from the return of a call whose work found its queue empty to the word: it
-// is short for starts. The second is from the last word to the return of a wait: it is short for ends.
+// there. Two times test this. The first is from the return of a call whose operation found its queue empty to the word:
+// it is short for starts. The second is from the last word to the return of a wait: it is short for ends.
 
 // wordEvidence has times that tell starts from ends.
 type wordEvidence struct {
 	afterCall, beforeReturn firstTimes
-	lastDoneNs, lastWordNs  int64 // of the work before; 0: unknown
+	lastDoneNs, lastWordNs  int64 // of the operation before; 0: unknown
 }
 
 const (
@@ -21,7 +21,8 @@ const (
 	promptNs, lateWordNs = 20_000, 50_000
 )
 
-// add notes the measured word of a work, in the order of calls. doneNs is when a wait shows that the work was done.
+// add notes the measured word of an operation, in the order of calls. doneNs is when a wait shows that the operation
+// was done.
 func (e *wordEvidence) add(p *issuedCall, word Interval, doneNs int64) {
 	if e.lastDoneNs != 0 && e.lastDoneNs <= p.call.StartNs { // the queue was empty
 		e.beforeReturn.add(e.lastDoneNs - e.lastWordNs)
@@ -36,7 +37,7 @@ func (e *wordEvidence) add(p *issuedCall, word Interval, doneNs int64) {
 	e.lastDoneNs, e.lastWordNs = doneNs, word.HiNs
 }
 
-// skip notes a work without a measured word.
+// skip notes an operation without a measured word.
 func (e *wordEvidence) skip() { e.lastDoneNs = 0 }
 
 // contradicts reports whether the times contradict that words show ends, or starts.
@@ -45,7 +46,7 @@ func (e *wordEvidence) contradicts(showsEnds bool) bool {
 		return false
 	}
 	if showsEnds {
-		// Waits for a later work, and threads that wake up late, make most times long. Only starts make nearly all
+		// Waits for a later operation, and threads that wake up late, make most times long. Only starts make nearly all
 		// of them long.
 		return e.afterCall.quantileNs(2) <= promptNs && e.beforeReturn.quantileNs(10) > lateWordNs
 	}

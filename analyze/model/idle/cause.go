@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// betweenNs is the longest pause between two works in the queue. On an H200 it is 0.3 to 3 µs.
+	// betweenNs is the longest pause between two operations in the queue. On an H200 it is 0.3 to 3 µs.
 	betweenNs = 3000
 	// afterWaitNs is the time after a wait that belongs to the wait: the thread wakes up, and launches.
 	afterWaitNs = 50_000

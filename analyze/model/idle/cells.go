@@ -15,13 +15,13 @@ const (
 // cell sums up the states of a device in a part of its window.
 type cell struct {
 	Time
-	// shortestNs and longestNs are sums of the bounds of durations: of the main stream, and of all works.
+	// shortestNs and longestNs are sums of the bounds of durations: of the main stream, and of all operations.
 	shortestNs, longestNs float64
 	waitNs                float64 // time of host threads in calls that wait for the GPU
-	depthNs               float64 // sum of the times that works waited in the queue
+	depthNs               float64 // sum of the times that operations waited in the queue
 }
 
-// delays are times from a call to the start of its work.
+// delays are times from a call to the start of its operation.
 type delays struct{ stats.Durations }
 
 // spread calls yield with each cell that a span of time overlaps, and the length of the overlap.
@@ -45,8 +45,8 @@ func (d *Device) spread(fromNs, toNs int64, yield func(c *cell, ns float64)) {
 // cellNs returns the length of a cell.
 func (d *Device) cellNs() float64 { return max(1, float64(d.Window.DurNs())/numCells) }
 
-// addWork adds the queue time and the bounds of the duration of a work.
-func (d *Device) addWork(at *placed) {
+// addOperation adds the queue time and the bounds of the duration of an operation.
+func (d *Device) addOperation(at *placed) {
 	d.spread(at.call.callNs, at.startNs, func(c *cell, ns float64) { c.depthNs += ns })
 	if at.startNs >= d.Window.FromNs && at.startNs < d.Window.ToNs {
 		slice := min(Slices-1, int(float64(at.startNs-d.Window.FromNs)/d.cellNs())/cellsOfSlice)
@@ -91,7 +91,7 @@ func (d *Device) waitNs(from, to int) (ns float64) {
 	return ns
 }
 
-// depths returns the average number of works in the queue in each cell of a range.
+// depths returns the average number of operations in the queue in each cell of a range.
 func (d *Device) depths(from, to int) (list []float64) {
 	for i := from; i < to; i++ {
 		list = append(list, d.cells[i].depthNs/d.cellNs())

@@ -11,7 +11,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// hostActivity sums up the calls of the thread that launched the next work, from the start of a gap until
+// hostActivity sums up the calls of the thread that launched the next operation, from the start of a gap until
 // that launch.
 type hostActivity struct {
 	isKnown   bool
@@ -93,7 +93,7 @@ type host struct {
 // hostThread is a thread at its latest call.
 type hostThread struct {
 	last hostCall
-	gaps []*pendingGap // by the call of the next work
+	gaps []*pendingGap // by the call of the next operation
 }
 
 func newHost(t *timeline.Timeline, onWait func(*hostCall)) *host {
@@ -155,7 +155,7 @@ func (h *host) readGroup(g *format.Group, list []hostCall) ([]hostCall, error) {
 }
 
 // explain reads the calls up to untilNs, or up to the last gap, and sets the activity of the host in gaps.
-// They are in the order of the calls of their next works.
+// They are in the order of the calls of their next operations.
 // Gaps whose call comes before the calls of an earlier explain stay unknown.
 func (h *host) explain(gaps []*pendingGap, untilNs int64) error {
 	for _, g := range gaps {
@@ -249,8 +249,8 @@ func (h *hostActivity) addInside(c *hostCall, g *pendingGap) {
 	h.add(c, toNs-fromNs)
 }
 
-// hasReturned reports whether the call of a work is known to have returned long before ns.
-func (w *work) hasReturned(ns int64) bool {
+// hasReturned reports whether the call of an operation is known to have returned long before ns.
+func (w *operation) hasReturned(ns int64) bool {
 	const latestNs = 20_000
 	if w.returnNs == activity.UnknownNs {
 		return w.callNs+latestNs < ns

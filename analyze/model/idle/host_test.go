@@ -106,7 +106,7 @@ type causeLine struct {
 	line  string
 }
 
-// faultTruth returns the time of each fault between the first and the last work, ns.
+// faultTruth returns the time of each fault between the first and the last operation, ns.
 func faultTruth(j *gpuprogram.Job, w query.Window, faults []hostFault, lines []int) map[causeLine]float64 {
 	truth := make(map[causeLine]float64)
 	for _, s := range j.HostSpans() {

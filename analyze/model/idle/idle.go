@@ -27,15 +27,15 @@ func Of(t *timeline.Timeline, f *query.Filter, maxCalls int64) (*Result, error) 
 	})
 }
 
-// idleOf is the key of the result of a filter in the memo of a Timeline. works has the parts of the filter
-// that select works.
+// idleOf is the key of the result of a filter in the memo of a Timeline. operations has the parts of the filter
+// that select operations.
 type idleOf struct {
 	fromNs, toNs, maxCalls int64
-	works                  string
+	operations             string
 }
 
-// Compute computes the idle time of the devices of a recording. It replays the works twice, and reads the
-// calls once. Its memory does not grow with the number of works. Without GPU times there are no devices.
+// Compute computes the idle time of the devices of a recording. It replays the operations twice, and reads the
+// calls once. Its memory does not grow with the number of operations. Without GPU times there are no devices.
 // It returns errors of reading the recording.
 func Compute(t *timeline.Timeline, opt Options) (*Result, error) {
 	t = t.NewView()
@@ -49,9 +49,9 @@ func Compute(t *timeline.Timeline, opt Options) (*Result, error) {
 	r := &run{
 		t: t, opt: opt, activity: a, classes: newClasses(a.Labels), devices: make(map[deviceKey]*track),
 		causes: make(map[*track]*causes), sites: make(map[int32]string),
-		endsBy: make(map[callKey]waiterStart), unknownWorks: make(map[deviceKey]int64),
+		endsBy: make(map[callKey]waiterStart), unknownOperations: make(map[deviceKey]int64),
 	}
-	result := &Result{UntimedWorks: a.UnpairedWorks, Activity: a}
+	result := &Result{UntimedOperations: a.UnpairedOperations, Activity: a}
 	if len(a.Streams) == 0 {
 		return result, nil
 	}
@@ -84,24 +84,24 @@ type deviceKey struct{ pid, device int32 }
 
 // run computes a Result.
 type run struct {
-	t            *timeline.Timeline
-	opt          Options
-	activity     *activity.Activity
-	classes      *classes
-	devices      map[deviceKey]*track
-	causes       map[*track]*causes
-	sites        map[int32]string // by stack
-	endsBy       map[callKey]waiterStart
-	unknownWorks map[deviceKey]int64
-	host         *host
-	history      *hosttime.History // nil without rows of class host
-	pending      []*pendingGap
-	spare        []*pendingGap // memory of explained ones
-	err          error
+	t                 *timeline.Timeline
+	opt               Options
+	activity          *activity.Activity
+	classes           *classes
+	devices           map[deviceKey]*track
+	causes            map[*track]*causes
+	sites             map[int32]string // by stack
+	endsBy            map[callKey]waiterStart
+	unknownOperations map[deviceKey]int64
+	host              *host
+	history           *hosttime.History // nil without rows of class host
+	pending           []*pendingGap
+	spare             []*pendingGap // memory of explained ones
+	err               error
 }
 
-// passes reports whether a work passes the filter.
-func (r *run) passes(w *activity.Work) bool {
+// passes reports whether an operation passes the filter.
+func (r *run) passes(w *activity.Operation) bool {
 	f, c := r.opt.Filter, &w.Call
 	if f.SelectsCallers() {
 		if !f.PassesCaller(c.Pid, c.Tid, c.Device, activity.RecordedHandle(c.Stream)) {
@@ -114,8 +114,8 @@ func (r *run) passes(w *activity.Work) bool {
 	return w.Call.Label >= 0 && f.PassesKernel(format.KindLaunch, r.activity.Labels[w.Call.Label].Kernel)
 }
 
-// eachPlaced calls yield for each work that passes the filter, with its probable time, and unknown for
-// the times in which works without a known start may have run. With keeps, yield may keep placed.call.
+// eachPlaced calls yield for each operation that passes the filter, with its probable time, and unknown for
+// the times in which operations without a known start may have run. With keeps, yield may keep placed.call.
 func (r *run) eachPlaced(
 	keeps bool, yield func(at *placed), unknown func(key deviceKey, i activity.Interval),
 ) error {
@@ -132,7 +132,7 @@ func (r *run) eachPlaced(
 			p.spare = append(p.spare, at.call)
 		}
 	}
-	err := r.activity.EachWorkOrSpan(func(w *activity.Work) {
+	err := r.activity.EachOperationOrSpan(func(w *activity.Operation) {
 		if !r.passes(w) {
 			return
 		}
@@ -141,7 +141,7 @@ func (r *run) eachPlaced(
 		if !ok {
 			q.unknownNs = cmp.Or(q.unknownNs, w.Call.StartNs)
 			devices[q] = deviceKey{w.Call.Pid, w.Call.Device}
-			r.unknownWorks[devices[q]]++
+			r.unknownOperations[devices[q]]++
 			return
 		}
 		if q.unknownNs != 0 {
@@ -164,7 +164,7 @@ func (r *run) eachPlaced(
 	return err
 }
 
-// foundStream has the times of the works of a stream.
+// foundStream has the times of the operations of a stream.
 type foundStream struct {
 	window   query.Window // from the first start to the last end
 	kernelNs int64
@@ -176,7 +176,7 @@ type streamKey struct {
 	stream int32
 }
 
-// findStreams returns the streams with works in a window.
+// findStreams returns the streams with operations in a window.
 func (r *run) findStreams(window query.Window) (map[streamKey]*foundStream, error) {
 	found := make(map[streamKey]*foundStream)
 	var lastKey streamKey
@@ -217,7 +217,7 @@ func (r *run) findWindows(window query.Window) error {
 			FromNs: min(w.FromNs, s.window.FromNs), ToNs: max(w.ToNs, s.window.ToNs),
 		}
 	}
-	clear(r.unknownWorks)
+	clear(r.unknownOperations)
 	for key, found := range windows {
 		d := &Device{
 			Pid: key.pid, Device: key.device, MainStream: -1, cells: make([]cell, numCells),
@@ -250,7 +250,7 @@ func (r *run) siteOf(stack int32) string {
 	return site
 }
 
-// sweep replays the works in order of time.
+// sweep replays the operations in order of time.
 func (r *run) sweep(window query.Window) error {
 	for _, t := range r.devices {
 		for _, w := range unrecordedTimes(r.t) {
@@ -264,7 +264,7 @@ func (r *run) sweep(window query.Window) error {
 			lastKey, last = key, r.devices[key]
 		}
 		if last != nil && r.err == nil {
-			last.addWork(at)
+			last.addOperation(at)
 		}
 	}, func(key deviceKey, i activity.Interval) {
 		if t := r.devices[key]; t != nil {
@@ -272,7 +272,7 @@ func (r *run) sweep(window query.Window) error {
 		}
 	})
 	for _, t := range r.sortedTracks() {
-		t.device.UnknownWorks = r.unknownWorks[deviceKey{t.device.Pid, t.device.Device}]
+		t.device.UnknownOperations = r.unknownOperations[deviceKey{t.device.Pid, t.device.Device}]
 		t.finish()
 	}
 	r.explain(len(r.pending), 0)
@@ -287,9 +287,9 @@ func (r *run) sortedTracks() []*track {
 	})
 }
 
-// unrecordedTimes returns the times in which unrecorded works may have run.
+// unrecordedTimes returns the times in which unrecorded operations may have run.
 func unrecordedTimes(t *timeline.Timeline) (list []activity.Interval) {
-	const slackNs = 20_000_000 // for works that still run
+	const slackNs = 20_000_000 // for operations that still run
 	for _, w := range t.Facts.Sampling.NoLaunches {
 		list = append(list, activity.Interval{LoNs: w.FromNs, HiNs: w.ToNs + slackNs})
 	}
@@ -324,7 +324,7 @@ func (r *run) newGap() *pendingGap {
 	return g
 }
 
-// explain explains the first n pending gaps, by the call of the next work.
+// explain explains the first n pending gaps, by the call of the next operation.
 func (r *run) explain(n int, untilNs int64) {
 	slices.SortFunc(r.pending, func(a, b *pendingGap) int { return cmp.Compare(a.next.callNs, b.next.callNs) })
 	if r.err == nil {

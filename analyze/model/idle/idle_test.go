@@ -246,8 +246,8 @@ func TestPhasesAreFound(t *testing.T) {
 // middles returns the middle of each step on the GPU.
 func middles(j *gpuprogram.Job, steps int) []int64 {
 	first, last := make([]int64, steps), make([]int64, steps)
-	for i := range j.Works {
-		w := &j.Works[i]
+	for i := range j.Operations {
+		w := &j.Operations[i]
 		if first[w.Step] == 0 {
 			first[w.Step] = w.StartNs
 		}
@@ -272,8 +272,8 @@ func truthOf(j *gpuprogram.Job) (t truth) {
 		step int
 	}
 	var edges []edge
-	for i := range j.Works {
-		w := &j.Works[i]
+	for i := range j.Operations {
+		w := &j.Operations[i]
 		kind := 0
 		if w.Kernel == "" {
 			kind = 1

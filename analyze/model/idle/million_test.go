@@ -9,10 +9,10 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 )
 
-// BenchmarkMillionWorks computes the idle time of a program with a million works, after its activity.
-func BenchmarkMillionWorks(b *testing.B) {
+// BenchmarkMillionOperations computes the idle time of a program with a million operations, after its activity.
+func BenchmarkMillionOperations(b *testing.B) {
 	g := gpuprogram.Run(5, gpuprogram.Plan{
-		Works: 1_000_000, Processes: 1, Threads: 2, Streams: 4, OneThread: true, Kernels: 40, MeanNs: 20_000,
+		Operations: 1_000_000, Processes: 1, Threads: 2, Streams: 4, OneThread: true, Kernels: 40, MeanNs: 20_000,
 		PaceNs: 40_000, Idle: 0.05, Waits: 0.02, Full: true,
 	})
 	t := g.Record(b).Timeline()
@@ -25,6 +25,6 @@ func BenchmarkMillionWorks(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		b.ReportMetric(float64(r.Devices[0].Works), "works")
+		b.ReportMetric(float64(r.Devices[0].Operations), "operations")
 	}
 }

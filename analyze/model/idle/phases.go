@@ -19,7 +19,7 @@ const (
 )
 
 const (
-	emptyDepth    = 1.0  // a queue with fewer works on average counts as empty
+	emptyDepth    = 1.0  // a queue with fewer operations on average counts as empty
 	mostlyPct     = 70.0 // share of the time in which a queue is mostly empty, or mostly not
 	cpuBusyPct    = 90.0 // the upper bound of the busy time is below this, if the CPU limits
 	noWaitPct     = 10.0 // a host that waits less for the GPU, with an empty queue, is the limit at any busy time
@@ -34,9 +34,9 @@ type Span struct {
 	Window     query.Window
 	Time       Time
 	Bound      Bound
-	DepthP50   float64 // works in the queue
+	DepthP50   float64 // operations in the queue
 	DepthMax   float64
-	StartDelay *stats.Durations // from call to start of works, only of slices
+	StartDelay *stats.Durations // from call to start of operations, only of slices
 }
 
 // Slices returns equal parts of the window.

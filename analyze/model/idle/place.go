@@ -9,7 +9,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/activity"
 )
 
-// class tells copies and collectives from other works.
+// class tells copies and collectives from other operations.
 type class uint8
 
 const (
@@ -19,7 +19,7 @@ const (
 	classNone                    // records of events
 )
 
-// classes tells the class of a work by its label.
+// classes tells the class of an operation by its label.
 type classes struct{ collective []bool }
 
 func newClasses(labels []activity.Label) *classes {
@@ -44,10 +44,10 @@ func (c *classes) of(w *activity.Call) class {
 	return classKernel
 }
 
-// placed is a work with its probable time, in Unix ns. possible contains the true time, and certain is
+// placed is an operation with its probable time, in Unix ns. possible contains the true time, and certain is
 // contained in it, except for the errors of estimated durations.
 type placed struct {
-	call                          *work
+	call                          *operation
 	class                         class
 	startNs, endNs                int64
 	certain, possible             activity.Interval
@@ -58,8 +58,8 @@ type placed struct {
 	isMeasured, isLimited, hasEnd bool // of the end; isLimited: only bounds are known
 }
 
-// work has the facts of a work that are kept until the gap that it ends is explained.
-type work struct {
+// operation has the facts of an operation that are kept until the gap that it ends is explained.
+type operation struct {
 	callNs, returnNs     int64 // Unix ns; returnNs is UnknownNs if it was not recorded
 	startHiNs, endLoNs   int64
 	pid, tid, device     int32
@@ -69,20 +69,20 @@ type work struct {
 	hold                 *activity.Hold
 }
 
-// placer gives works their probable times. Works of a stream on a channel come in order.
+// placer gives operations their probable times. Operations of a stream on a channel come in order.
 type placer struct {
 	classes *classes
 	labels  []activity.Label
 	queues  map[queueKey]*queue
-	lastKey queueKey // of last, the queue of the last work
+	lastKey queueKey // of last, the queue of the last operation
 	last    *queue
-	chunk   []work
-	// spare has memory of works that are not kept after eachPlaced has yielded them; nil: all are kept.
-	spare []*work
+	chunk   []operation
+	// spare has memory of operations that are not kept after eachPlaced has yielded them; nil: all are kept.
+	spare []*operation
 	// residualsNs are the uncertainties of the clocks of channels. A start with a narrower interval was
 	// sampled.
 	residualsNs map[int32]int64
-	// endsBy are the first works that waited for a work, by its call.
+	// endsBy are the first operations that waited for an operation, by its call.
 	endsBy map[callKey]waiterStart
 }
 
@@ -95,18 +95,18 @@ type callKey struct {
 }
 
 const (
-	// startDelayNs is the time from a call until an idle GPU begins its work, with the call itself. On an
+	// startDelayNs is the time from a call until an idle GPU begins its operation, with the call itself. On an
 	// H200 the median is 2.2 µs after the return.
 	startDelayNs = 4000
 	// copySlackNs is added to the bounds of copies.
 	copySlackNs = 3000
-	// lateStartNs is longer than the time from the return of a call until an idle GPU begins its work.
+	// lateStartNs is longer than the time from the return of a call until an idle GPU begins its operation.
 	lateStartNs = 20_000
-	// seenNs is the mean time from the start of a work until its progress word shows it.
+	// seenNs is the mean time from the start of an operation until its progress word shows it.
 	seenNs = 500
-	// pauseNs is the mean time between two works in the queue.
+	// pauseNs is the mean time between two operations in the queue.
 	pauseNs = 1000
-	// unknownKernelNs and copyBytesPerNs give works of unknown duration a length.
+	// unknownKernelNs and copyBytesPerNs give operations of unknown duration a length.
 	unknownKernelNs, copyBytesPerNs = 5000, 25
 	// maxEndsBy bounds endsBy.
 	maxEndsBy = 1 << 18
@@ -138,9 +138,9 @@ func (p *placer) queuesInOrder() []*queue {
 	return list
 }
 
-// place returns the probable time of a work after the works of its queue so far. Without a known start, ok
+// place returns the probable time of an operation after the operations of its queue so far. Without a known start, ok
 // is false.
-func (p *placer) place(w *activity.Work, q *queue) (at placed, ok bool) {
+func (p *placer) place(w *activity.Operation, q *queue) (at placed, ok bool) {
 	if w.StartQuality < activity.Estimated {
 		return at, false
 	}
@@ -173,7 +173,7 @@ func (p *placer) place(w *activity.Work, q *queue) (at placed, ok bool) {
 	if at.class == classCopy && at.isMeasured {
 		at.boundStartOfCopy(w)
 	}
-	if at.class == classCopy { // the clocks of channels with few works are less exact
+	if at.class == classCopy { // the clocks of channels with few operations are less exact
 		at.certain.LoNs, at.certain.HiNs = at.certain.LoNs+copySlackNs, at.certain.HiNs-copySlackNs
 		at.possible.LoNs, at.possible.HiNs = max(
 			at.possible.LoNs-copySlackNs,
@@ -191,7 +191,7 @@ func (p *placer) place(w *activity.Work, q *queue) (at placed, ok bool) {
 }
 
 // boundStartOfCopy bounds the start of a copy whose end is measured.
-func (at *placed) boundStartOfCopy(w *activity.Work) {
+func (at *placed) boundStartOfCopy(w *activity.Operation) {
 	const shortest, longest = 0.75, 1.25 // copies of one size, in their mean duration
 	switch {
 	case w.BeginsAtCall() && w.Call.EndNs != activity.UnknownNs:
@@ -202,9 +202,9 @@ func (at *placed) boundStartOfCopy(w *activity.Work) {
 	}
 }
 
-// setEnd sets the probable end. A measured end of a work whose start is not measured is kept for the queue,
+// setEnd sets the probable end. A measured end of an operation whose start is not measured is kept for the queue,
 // because the start may be wrong.
-func (at *placed) setEnd(w *activity.Work, guessNs int64) {
+func (at *placed) setEnd(w *activity.Operation, guessNs int64) {
 	switch {
 	case at.isMeasured && (at.isStartMeasured || w.Mean == nil):
 		at.endNs = w.EndNs()
@@ -222,7 +222,7 @@ func (at *placed) setEnd(w *activity.Work, guessNs int64) {
 	at.endNs = max(at.endNs, at.startNs+1)
 }
 
-// guessNs returns a length for a work of unknown duration.
+// guessNs returns a length for an operation of unknown duration.
 func (p *placer) guessNs(c *activity.Call) int64 {
 	if c.Label >= 0 && int(c.Label) < len(p.labels) && p.labels[c.Label].Bytes > 0 {
 		return unknownKernelNs + p.labels[c.Label].Bytes/copyBytesPerNs
@@ -230,13 +230,13 @@ func (p *placer) guessNs(c *activity.Call) int64 {
 	return unknownKernelNs
 }
 
-// waiterStart is the start of the first work that waited for another one.
+// waiterStart is the start of the first operation that waited for another one.
 type waiterStart struct {
 	callNs       int64
 	ns, latestNs int64 // probable start, and its upper bound, Unix ns
 }
 
-// noteWaiter notes when a work begins that waited for another one.
+// noteWaiter notes when an operation begins that waited for another one.
 func (p *placer) noteWaiter(at *placed) {
 	h := at.call.hold
 	if h == nil || h.After.StartNs == 0 || len(p.endsBy) >= maxEndsBy {
@@ -248,9 +248,9 @@ func (p *placer) noteWaiter(at *placed) {
 	}
 }
 
-// limitByWaiters uses that a work ends before works that wait for it begin. If nothing else is known, and
+// limitByWaiters uses that an operation ends before operations that wait for it begin. If nothing else is known, and
 // the first of them was launched early, it ended then.
-func (p *placer) limitByWaiters(w *activity.Work, at *placed) {
+func (p *placer) limitByWaiters(w *activity.Operation, at *placed) {
 	first, ok := p.endsBy[callKey{w.Call.Pid, w.Call.StartNs}]
 	if !ok || at.isMeasured || first.ns <= at.startNs {
 		return
@@ -271,7 +271,7 @@ func (p *placer) limitByWaiters(w *activity.Work, at *placed) {
 }
 
 // setDuration sets the bounds of the duration.
-func (at *placed) setDuration(w *activity.Work) {
+func (at *placed) setDuration(w *activity.Operation) {
 	at.shortestNs, at.longestNs = 0, float64(at.possible.WidthNs())
 	if w.DurationQuality >= activity.Bounded {
 		at.shortestNs, at.longestNs = float64(w.Duration.LoNs), float64(w.Duration.HiNs)
@@ -286,8 +286,8 @@ func (at *placed) setDuration(w *activity.Work) {
 	}
 }
 
-// newWork returns memory for a work.
-func (p *placer) newWork() *work {
+// newOperation returns memory for an operation.
+func (p *placer) newOperation() *operation {
 	const chunk = 1024
 	if n := len(p.spare); n > 0 {
 		w := p.spare[n-1]
@@ -295,17 +295,17 @@ func (p *placer) newWork() *work {
 		return w
 	}
 	if len(p.chunk) == 0 {
-		p.chunk = make([]work, chunk)
+		p.chunk = make([]operation, chunk)
 	}
 	w := &p.chunk[0]
 	p.chunk = p.chunk[1:]
 	return w
 }
 
-// keep keeps the call of a work.
-func (p *placer) keep(w *activity.Work, c class) *work {
-	kept := p.newWork()
-	*kept = work{
+// keep keeps the call of an operation.
+func (p *placer) keep(w *activity.Operation, c class) *operation {
+	kept := p.newOperation()
+	*kept = operation{
 		callNs:   w.Call.StartNs,
 		returnNs: w.Call.EndNs,
 		pid:      w.Call.Pid,

@@ -1,11 +1,11 @@
 package idle
 
-// queue has the latest works of a stream on a channel. Works in a queue run one after the other, without
+// queue has the latest operations of a stream on a channel. Operations in a queue run one after the other, without
 // pauses but those in which the stream waits for something else, or the host is late.
 type queue struct {
-	// run are the works since the last one with a measured start. Later works move them.
+	// run are the operations since the last one with a measured start. Later operations move them.
 	run []placed
-	// unknownNs is the first call of works without a known start since then; 0: there is none.
+	// unknownNs is the first call of operations without a known start since then; 0: there is none.
 	unknownNs int64
 }
 
@@ -15,7 +15,7 @@ const (
 	launchedNs = 20_000
 )
 
-// endNs returns the probable end of the last work, Unix ns.
+// endNs returns the probable end of the last operation, Unix ns.
 func (q *queue) endNs() int64 {
 	if len(q.run) == 0 {
 		return 0
@@ -23,7 +23,7 @@ func (q *queue) endNs() int64 {
 	return q.run[len(q.run)-1].endNs
 }
 
-// add adds the next work. It calls yield for the works whose times no later work changes.
+// add adds the next operation. It calls yield for the operations whose times no later operation changes.
 func (q *queue) add(at *placed, yield func(*placed)) {
 	if n := len(q.run); n > 0 {
 		last := &q.run[n-1]
@@ -51,7 +51,7 @@ func (q *queue) add(at *placed, yield func(*placed)) {
 	}
 }
 
-// flush yields all works.
+// flush yields all operations.
 func (q *queue) flush(yield func(*placed)) {
 	for i := range q.run {
 		yield(&q.run[i])
@@ -59,8 +59,8 @@ func (q *queue) flush(yield func(*placed)) {
 	q.run = q.run[:0]
 }
 
-// move makes the last work end later by ns: the latest work that waited for something else, and all after
-// it, ran later. If there is none, the last work took longer.
+// move makes the last operation end later by ns: the latest operation that waited for something else, and all after
+// it, ran later. If there is none, the last operation took longer.
 func (q *queue) move(ns int64) {
 	if ns <= 0 {
 		return
@@ -83,7 +83,7 @@ func (q *queue) move(ns int64) {
 	q.run[len(q.run)-1].extend(ns)
 }
 
-// extend makes a work take longer by ns.
+// extend makes an operation take longer by ns.
 func (at *placed) extend(ns int64) {
 	if ns > 0 && !at.isMeasured {
 		at.endNs += ns

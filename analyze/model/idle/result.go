@@ -10,7 +10,7 @@ import (
 type Options struct {
 	// MaxCalls is about the number of calls that are read, from the start of the window; 0 means all calls.
 	MaxCalls int64
-	Filter   *query.Filter // works that do not pass are left out
+	Filter   *query.Filter // operations that do not pass are left out
 	// MaxGaps is the number of longest gaps that are kept for each device; 0 means DefaultMaxGaps.
 	MaxGaps int
 }
@@ -21,25 +21,25 @@ const DefaultMaxGaps = 1000
 // Result is the idle time of all devices of all processes.
 type Result struct {
 	Devices []*Device // by process and device
-	// UntimedWorks counts the works of streams without a channel, in the whole recording.
-	UntimedWorks int64
-	Activity     *activity.Activity
+	// UntimedOperations counts the operations of streams without a channel, in the whole recording.
+	UntimedOperations int64
+	Activity          *activity.Activity
 }
 
-// Device is the idle time of a device between the first start and the last end of works of one process,
-// in the window. Works of other processes on the same GPU do not count.
+// Device is the idle time of a device between the first start and the last end of operations of one process,
+// in the window. Operations of other processes on the same GPU do not count.
 type Device struct {
-	Pid, Device  int32
-	Window       query.Window // from the first start to the last end
-	MainStream   int32        // the stream with the most time of kernels, as an index of Result.Streams
-	Works        int64
-	UnknownWorks int64 // works without a known start
-	// EstimatedWorks counts works whose start no wait or pause confirms.
-	EstimatedWorks int64
-	// LateWorks counts works that came too late for their place in the order. Their time counts as
+	Pid, Device       int32
+	Window            query.Window // from the first start to the last end
+	MainStream        int32        // the stream with the most time of kernels, as an index of Result.Streams
+	Operations        int64
+	UnknownOperations int64 // operations without a known start
+	// EstimatedOperations counts operations whose start no wait or pause confirms.
+	EstimatedOperations int64
+	// LateOperations counts operations that came too late for their place in the order. Their time counts as
 	// possibly busy.
-	LateWorks int64
-	// LimitedNs is the probable time of works whose duration has only bounds, of KernelNs.
+	LateOperations int64
+	// LimitedNs is the probable time of operations whose duration has only bounds, of KernelNs.
 	LimitedNs, KernelNs float64
 	Causes              []*Cause // the longest probable time first
 	// Host tells how the launching threads spent the gaps in which the host was late, the longest time first.
@@ -83,7 +83,7 @@ func (t *Time) Add(o Time) {
 // IsRecorded reports whether the calls of any part of the time were recorded. If not, nothing is known.
 func (t *Time) IsRecorded() bool { return t.SpanNs >= 1 }
 
-// BusyPct returns the share of the time in which any work ran, in percent.
+// BusyPct returns the share of the time in which any operation ran, in percent.
 func (t *Time) BusyPct() (low, probable, high float64) {
 	share := func(idleNs float64) float64 { return max(0, min(100, 100*(1-idleNs/max(1, t.SpanNs)))) }
 	return share(t.Idle.MaxNs), share(t.Idle.ProbableNs), share(t.Idle.MinNs)
@@ -91,7 +91,9 @@ func (t *Time) BusyPct() (low, probable, high float64) {
 
 // IsLimited reports that most durations have only bounds, or that most starts are not confirmed. The
 // probable values are no estimates then.
-func (d *Device) IsLimited() bool { return d.LimitedNs > d.KernelNs/2 || d.EstimatedWorks > d.Works/2 }
+func (d *Device) IsLimited() bool {
+	return d.LimitedNs > d.KernelNs/2 || d.EstimatedOperations > d.Operations/2
+}
 
 // Reason is why the GPU did not run kernels.
 type Reason uint8
@@ -101,12 +103,12 @@ const (
 	ReasonUnknown    Reason = iota
 	ReasonOutside           // the host was outside of CUDA
 	ReasonCall              // the host was in a call
-	ReasonWait              // the host had waited for the GPU, and launched the next work after that
+	ReasonWait              // the host had waited for the GPU, and launched the next operation after that
 	ReasonLaunch            // the host was launching
 	ReasonEvent             // the stream waited for an event
 	ReasonValue             // the stream waited for a value in memory
 	ReasonHostFunc          // the stream waited for a function on the host
-	ReasonBetween           // between works in the queue
+	ReasonBetween           // between operations in the queue
 	ReasonCopy              // only copies ran
 	ReasonCollective        // only collectives ran
 	ReasonStream            // the main stream waited for another stream, which ran kernels
@@ -122,7 +124,7 @@ func (r Reason) IsHost() bool { return r >= ReasonOutside && r <= ReasonLaunch }
 type Cause struct {
 	Reason Reason
 	Name   string // driver function, of ReasonCall and ReasonWait
-	// Stack is the stack of the line. After is the stack of the call before, or of the work that the
+	// Stack is the stack of the line. After is the stack of the call before, or of the operation that the
 	// stream waited for; 0: unknown. Both are those of the longest gap.
 	Stack, After int32
 	// Stream is the stream that another one waited for, as an index of Result.Streams; -1: none.
@@ -144,9 +146,9 @@ type Gap struct {
 	// Host is the longest part of what the launching thread did in the gap. It is empty if the host was not late,
 	// and without rows of class host.
 	Host      hosttime.Part
-	Tid       int32 // thread of the call of the next work
+	Tid       int32 // thread of the call of the next operation
 	NextStack int32 // stack of that call
-	NextLabel int32 // label of the next work; -1: none
+	NextLabel int32 // label of the next operation; -1: none
 	NextOp    activity.Op
 	sum       *Cause // of all gaps with its cause
 }

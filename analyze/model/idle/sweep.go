@@ -5,15 +5,15 @@ import (
 	"sort"
 )
 
-// edge is the start or the end of an interval of a work. It has no pointers, so that sorting is fast.
+// edge is the start or the end of an interval of an operation. It has no pointers, so that sorting is fast.
 type edge struct {
-	ns   int64
-	work uint32 // number in edgeWorks; 0: none
-	kind edgeKind
-	step int8 // 1: start, -1: end
+	ns        int64
+	operation uint32 // number in edgeOperations; 0: none
+	kind      edgeKind
+	step      int8 // 1: start, -1: end
 }
 
-// edgeKind is a class of work with a certainty, or one of the kinds below.
+// edgeKind is a class of operation with a certainty, or one of the kinds below.
 type edgeKind uint8
 
 const (
@@ -37,7 +37,7 @@ const (
 	stateUnrecorded
 )
 
-// maxEdges is the number of edges that wait for their order. Works of different channels come in the order
+// maxEdges is the number of edges that wait for their order. Operations of different channels come in the order
 // of their calls, but interleaved as their numbers become final.
 const maxEdges = 1 << 20
 
@@ -47,36 +47,36 @@ const minEdges = 1 << 10
 // sweep gives the edges of a device in order of time. An edge that comes too late counts at the time that
 // is reached.
 type sweep struct {
-	sorted []edge // a part of store
-	store  []edge
-	fresh  []edge
-	spare  []edge // memory of join
-	works  edgeWorks
-	atNs   int64
-	visit  func(*edge, *work)
+	sorted     []edge // a part of store
+	store      []edge
+	fresh      []edge
+	spare      []edge // memory of join
+	operations edgeOperations
+	atNs       int64
+	visit      func(*edge, *operation)
 }
 
-// edgeWorks numbers works from 1, and forgets those whose edges were visited.
-type edgeWorks struct {
-	chunks []*workChunk // nil where all were visited
-	last   uint32       // number of the last work
+// edgeOperations numbers operations from 1, and forgets those whose edges were visited.
+type edgeOperations struct {
+	chunks []*operationChunk // nil where all were visited
+	last   uint32            // number of the last operation
 }
 
-// workChunk has works with consecutive numbers.
-type workChunk struct {
-	works [chunkWorks]*work
-	edges int // that were not visited
+// operationChunk has operations with consecutive numbers.
+type operationChunk struct {
+	operations [chunkOperations]*operation
+	edges      int // that were not visited
 }
 
-const chunkWorks = 1024
+const chunkOperations = 1024
 
-// add returns the number of a work. All its edges must be added before the next work.
-func (e *edgeWorks) add(w *work) uint32 {
-	i := e.last % chunkWorks
+// add returns the number of an operation. All its edges must be added before the next operation.
+func (e *edgeOperations) add(w *operation) uint32 {
+	i := e.last % chunkOperations
 	if i == 0 {
-		e.chunks = append(e.chunks, new(workChunk))
+		e.chunks = append(e.chunks, new(operationChunk))
 	}
-	e.chunks[e.last/chunkWorks].works[i] = w
+	e.chunks[e.last/chunkOperations].operations[i] = w
 	e.last++
 	if i == 0 && e.last > 1 {
 		e.forget(e.last - 1)
@@ -84,21 +84,23 @@ func (e *edgeWorks) add(w *work) uint32 {
 	return e.last
 }
 
-// chunkOf returns the chunk of a work.
-func (e *edgeWorks) chunkOf(number uint32) *workChunk { return e.chunks[(number-1)/chunkWorks] }
+// chunkOf returns the chunk of an operation.
+func (e *edgeOperations) chunkOf(number uint32) *operationChunk {
+	return e.chunks[(number-1)/chunkOperations]
+}
 
-// of returns a work; nil for 0.
-func (e *edgeWorks) of(number uint32) *work {
+// of returns an operation; nil for 0.
+func (e *edgeOperations) of(number uint32) *operation {
 	if number == 0 {
 		return nil
 	}
-	return e.chunkOf(number).works[(number-1)%chunkWorks]
+	return e.chunkOf(number).operations[(number-1)%chunkOperations]
 }
 
-// forget drops the chunk of a work if there is a later one, and all its edges were visited.
-func (e *edgeWorks) forget(number uint32) {
-	at := (number - 1) / chunkWorks
-	if e.chunks[at].edges == 0 && (at+1)*chunkWorks < e.last {
+// forget drops the chunk of an operation if there is a later one, and all its edges were visited.
+func (e *edgeOperations) forget(number uint32) {
+	at := (number - 1) / chunkOperations
+	if e.chunks[at].edges == 0 && (at+1)*chunkOperations < e.last {
 		e.chunks[at] = nil
 	}
 }
@@ -111,8 +113,8 @@ func (s *sweep) add(e edge) {
 	if e.ns < s.atNs {
 		e.ns = s.atNs
 	}
-	if e.work != 0 {
-		s.works.chunkOf(e.work).edges++
+	if e.operation != 0 {
+		s.operations.chunkOf(e.operation).edges++
 	}
 	if n := len(s.fresh); n == cap(s.fresh) {
 		s.fresh = slices.Grow(s.fresh, max(minEdges, min(3*n, maxEdges/2-n)))
@@ -150,8 +152,8 @@ func (s *sweep) merge() {
 	s.fresh = s.fresh[:0]
 }
 
-// sort sorts edges, and keeps the order of those that are alike. The works of a channel come in order, so that most
-// edges are near their place.
+// sort sorts edges, and keeps the order of those that are alike. The operations of a channel come in order, so that
+// most edges are near their place.
 func (s *sweep) sort(list []edge) {
 	const short = 16
 	for from := 0; from < len(list); from += short {
@@ -201,10 +203,10 @@ func (s *sweep) join(list []edge, at int) {
 func (s *sweep) pass(n int) {
 	for i := range s.sorted[:n] {
 		e := &s.sorted[i]
-		s.visit(e, s.works.of(e.work))
-		if e.work != 0 {
-			s.works.chunkOf(e.work).edges--
-			s.works.forget(e.work)
+		s.visit(e, s.operations.of(e.operation))
+		if e.operation != 0 {
+			s.operations.chunkOf(e.operation).edges--
+			s.operations.forget(e.operation)
 		}
 	}
 	if n > 0 {

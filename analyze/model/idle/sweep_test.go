@@ -16,7 +16,7 @@ func TestSweepSortsStably(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		var got, want, waiting []edge
-		s := sweep{visit: func(e *edge, _ *work) { got = append(got, *e) }}
+		s := sweep{visit: func(e *edge, _ *operation) { got = append(got, *e) }}
 		disorder := [...]int64{1, 40, 4000}[seed%3]
 		for batch := range 8 {
 			for i := range rng.IntN(700) {

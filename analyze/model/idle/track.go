@@ -11,9 +11,9 @@ type track struct {
 	counts  [edgeKinds]int32
 	atNs    int64
 	segment segment
-	// lastStart and lastEnd are the latest works; lastOf the latest ones of each class.
-	lastStart, lastEnd *work
-	lastOf             [classNone]*work
+	// lastStart and lastEnd are the latest operations; lastOf the latest ones of each class.
+	lastStart, lastEnd *operation
+	lastOf             [classNone]*operation
 	// waitNs is when the main stream began to wait while other streams ran kernels; 0: it does not.
 	waitNs, otherNs int64
 	gap             pendingGap // memory of onGap, which is called with one gap after the other
@@ -25,14 +25,14 @@ type segment struct {
 	state                 state
 	fromNs                int64
 	certainNs, possibleNs int64
-	after                 *work // the work that ended at fromNs
+	after                 *operation // the operation that ended at fromNs
 }
 
 // pendingGap is a gap whose cause is not known yet.
 type pendingGap struct {
 	Gap
 	track *track
-	next  *work // the work that ended the gap
+	next  *operation // the operation that ended the gap
 	host  hostActivity
 }
 
@@ -43,19 +43,19 @@ func newTrack(d *Device, onGap func(*track, *pendingGap)) *track {
 	return t
 }
 
-// addWork adds the edges of a work.
-func (t *track) addWork(at *placed) {
+// addOperation adds the edges of an operation.
+func (t *track) addOperation(at *placed) {
 	d := t.device
-	d.addWork(at)
+	d.addOperation(at)
 	if at.class == classNone {
 		return
 	}
-	d.Works++
+	d.Operations++
 	if at.isEstimated {
-		d.EstimatedWorks++
+		d.EstimatedOperations++
 	}
 	if at.startNs < t.edges.atNs {
-		d.LateWorks++
+		d.LateOperations++
 	}
 	if at.class != classCopy {
 		lengthNs := float64(at.endNs - at.startNs)
@@ -64,7 +64,7 @@ func (t *track) addWork(at *placed) {
 			d.LimitedNs += lengthNs
 		}
 	}
-	kind, number := edgeKind(at.class), t.edges.works.add(at.call)
+	kind, number := edgeKind(at.class), t.edges.operations.add(at.call)
 	t.addSpan(edgeProbable+kind, activity.Interval{LoNs: at.startNs, HiNs: at.endNs}, number)
 	t.addSpan(edgeCertain+kind, at.certain, number)
 	t.addSpan(edgePossible+kind, at.possible, number)
@@ -73,7 +73,7 @@ func (t *track) addWork(at *placed) {
 	}
 }
 
-// addSpan adds the edges of an interval of a work with a number in edgeWorks, or 0.
+// addSpan adds the edges of an interval of an operation with a number in edgeOperations, or 0.
 func (t *track) addSpan(kind edgeKind, i activity.Interval, number uint32) {
 	if i.HiNs > i.LoNs && i.HiNs > t.device.Window.FromNs && i.LoNs < t.device.Window.ToNs {
 		t.edges.add(edge{i.LoNs, number, kind, 1})
@@ -89,8 +89,8 @@ func (t *track) finish() {
 	t.device.Time = t.device.sum(0, numCells)
 }
 
-// visit adds an edge of a work, or of none, to the state.
-func (t *track) visit(e *edge, w *work) {
+// visit adds an edge of an operation, or of none, to the state.
+func (t *track) visit(e *edge, w *operation) {
 	t.advance(e.ns)
 	t.counts[e.kind] += int32(e.step)
 	switch {
@@ -105,7 +105,7 @@ func (t *track) visit(e *edge, w *work) {
 	}
 }
 
-// sumOf returns the works of all classes with a certainty.
+// sumOf returns the operations of all classes with a certainty.
 func (t *track) sumOf(certainty edgeKind) int32 {
 	return t.counts[certainty] + t.counts[certainty+1] + t.counts[certainty+2]
 }
@@ -249,13 +249,13 @@ func (t *track) closeSegment() {
 	t.onGap(t, g)
 }
 
-// setNext sets the work that ended the gap.
-func (g *pendingGap) setNext(w *work) {
+// setNext sets the operation that ended the gap.
+func (g *pendingGap) setNext(w *operation) {
 	g.next, g.Tid, g.NextStack, g.NextLabel, g.NextOp = w, w.tid, w.stack, w.label, w.op
 }
 
-// setRunning sets the work that ran in the gap.
-func (g *pendingGap) setRunning(r Reason, w *work) {
+// setRunning sets the operation that ran in the gap.
+func (g *pendingGap) setRunning(r Reason, w *operation) {
 	g.setNext(w)
 	g.Cause.Reason, g.Cause.Stack, g.Cause.Label, g.Cause.Stream = r, w.stack, w.label, w.stream
 }
@@ -264,7 +264,7 @@ func (g *pendingGap) setRunning(r Reason, w *work) {
 const minWaitNs = 3000
 
 // endWait ends the time in which only other streams ran kernels, if the main stream waited for them.
-func (t *track) endWait(w *work) {
+func (t *track) endWait(w *operation) {
 	fromNs, otherNs := t.waitNs, t.otherNs
 	t.waitNs, t.otherNs = 0, 0
 	if w.hold == nil || w.hold.Kind != activity.HoldEvent || otherNs < minWaitNs || w.callNs > fromNs+otherNs/2 {

@@ -94,7 +94,7 @@ func addGPUTimes(t *timeline.Timeline, w query.Window, byPid map[int32]*rank) er
 			func(p string) bool { return strings.HasPrefix(a.Labels[i].Kernel, p) },
 		)
 	}
-	err = a.EachWork(func(operation *activity.Work) {
+	err = a.EachOperation(func(operation *activity.Operation) {
 		if k := ranks[operation.Call.Pid]; k != nil {
 			k.addGPUOperation(operation, operation.Call.Label >= 0 && isNetwork[operation.Call.Label])
 		}
@@ -130,7 +130,7 @@ func groupSizes(k *rank) []int32 {
 
 // addGPUOperation adds an operation of the GPU. Operations of a channel come in order, so the start of the next one
 // bounds the end. It is the end if that operation waited for nothing else.
-func (k *gpuRank) addGPUOperation(w *activity.Work, isNetwork bool) {
+func (k *gpuRank) addGPUOperation(w *activity.Operation, isNetwork bool) {
 	if last, ok := k.pending[w.Channel]; ok {
 		if w.Hold == nil && w.Call.StartNs <= last.fromNs && w.StartQuality >= activity.Estimated &&
 			w.StartNs() > last.fromNs {

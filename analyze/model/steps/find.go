@@ -23,8 +23,8 @@ type Options struct {
 type Process struct {
 	Pid   int32
 	Steps []Step // in order of time; none if nothing repeats
-	// Work counts launches, copies and fills in the window, Inside those in complete steps.
-	Work, Inside int64
+	// Operations counts launches, copies and fills in the window, Inside those in complete steps.
+	Operations, Inside int64
 	// Loop, if not nil, is why there are no steps: only a loop inside of them repeats.
 	Loop *Loop
 	// IsMore reports that there were more steps than Steps can have.
@@ -41,7 +41,7 @@ type Process struct {
 // Step is one step. It begins when the last call of the step before has returned. Times are Unix ns.
 type Step struct {
 	BeginNs, EndNs int64
-	Work           int32 // launches, copies and fills
+	Operations     int32 // launches, copies and fills
 	// IsCut reports that a part of the step is missing: at the ends of the recording, or where launches
 	// were lost or not recorded.
 	IsCut bool
@@ -148,7 +148,7 @@ func (f *Result) collect() (map[int32]*process, error) {
 			}
 			found[c.Pid], last[c.Pid] = p, &collected{gaps: gaps.begunBy(c.StartNs)}
 		}
-		if elements >= maxElements || !c.IsWork() && c.Kind != KindWait {
+		if elements >= maxElements || !c.IsOperation() && c.Kind != KindWait {
 			return
 		}
 		elements++
@@ -160,7 +160,7 @@ func (f *Result) collect() (map[int32]*process, error) {
 			p.touches = append(p.touches, touch{c.StartNs, int32(len(p.elements)), int32(losses.begunBy(c.StartNs))})
 		}
 		p.elements = append(p.elements, e)
-		if !c.IsWork() {
+		if !c.IsOperation() {
 			return
 		}
 		p.launches[c.Tid]++

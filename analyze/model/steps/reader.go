@@ -35,8 +35,8 @@ type Call struct {
 	Graph, TouchesHost bool // launches a graph; copies from or to the host
 }
 
-// IsWork reports whether the call adds work to the GPU.
-func (c *Call) IsWork() bool { return c.Kind == KindLaunch || c.Kind == KindCopy }
+// IsOperation reports whether the call adds work to the GPU.
+func (c *Call) IsOperation() bool { return c.Kind == KindLaunch || c.Kind == KindCopy }
 
 func (c *Call) startsBefore(o *Call) bool {
 	if c.StartNs != o.StartNs {
@@ -141,7 +141,7 @@ func (r *Reader) loadGroup(g *format.Group, rows []Call) ([]Call, error) {
 		if r.flags[i]&format.FlagNoReturn != 0 {
 			c.EndNs = start
 		}
-		if c.IsWork() && (r.result[i] != 0 || r.flags[i]&(format.FlagCaptured|format.FlagAbandoned) != 0) {
+		if c.IsOperation() && (r.result[i] != 0 || r.flags[i]&(format.FlagCaptured|format.FlagAbandoned) != 0) {
 			c.Kind = KindOther
 		}
 		switch {

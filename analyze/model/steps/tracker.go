@@ -24,12 +24,12 @@ type tracker struct {
 // addCall adds a call of the process. gaps is the number of times without calls that have begun before it.
 func (p *Process) addCall(c *Call, gaps int) {
 	t := &p.tracker
-	if c.IsWork() {
-		p.Work++
+	if c.IsOperation() {
+		p.Operations++
 	}
 	if p.alphabet == nil || !p.Participates(c) {
-		if t.isOpen && c.IsWork() {
-			t.open.Work++
+		if t.isOpen && c.IsOperation() {
+			t.open.Operations++
 		}
 		return
 	}
@@ -39,15 +39,15 @@ func (p *Process) addCall(c *Call, gaps int) {
 		}
 		t.gaps, t.known = gaps, false
 	}
-	if c.IsWork() || c.Kind == KindWait {
+	if c.IsOperation() || c.Kind == KindWait {
 		t.element = elementOf(c)
 		if symbol := p.alphabet.symbolOf(&t.element); symbol != noSymbol {
 			t.addSymbol(p, symbol, c)
 		}
 		t.endNs = max(t.endNs, c.EndNs, c.StartNs+1) // the call belongs to the step before
 	}
-	if t.isOpen && c.IsWork() {
-		t.open.Work++
+	if t.isOpen && c.IsOperation() {
+		t.open.Operations++
 	}
 }
 
@@ -98,12 +98,12 @@ func (t *tracker) finish(p *Process, gaps []query.Window) {
 	}
 	t.isOpen = false
 	complete := 0
-	var works []int32
+	var operations []int32
 	for i := range p.Steps {
 		if s := &p.Steps[i]; !s.IsCut && !slices.Contains(t.first, i) {
 			complete++
 			if !s.IsPartial {
-				works = append(works, s.Work)
+				operations = append(operations, s.Operations)
 			}
 		}
 	}
@@ -111,26 +111,26 @@ func (t *tracker) finish(p *Process, gaps []query.Window) {
 		p.Steps = nil
 		return
 	}
-	t.cutFirst(p, works)
+	t.cutFirst(p, operations)
 	for i := range p.Steps {
 		if !p.Steps[i].IsCut {
-			p.Inside += int64(p.Steps[i].Work)
+			p.Inside += int64(p.Steps[i].Operations)
 		}
 	}
 }
 
 // cutFirst marks steps without a known boundary before them as cut if their launches differ from those of
 // the other steps, or cannot be compared.
-func (t *tracker) cutFirst(p *Process, works []int32) {
-	slices.Sort(works)
+func (t *tracker) cutFirst(p *Process, operations []int32) {
+	slices.Sort(operations)
 	for _, i := range t.first {
 		s := &p.Steps[i]
-		if len(works) < 2 || s.IsPartial {
+		if len(operations) < 2 || s.IsPartial {
 			s.IsCut = true
 			continue
 		}
-		median, fewest, most := works[len(works)/2], works[0], works[len(works)-1]
-		if s.Work < min(fewest, median-median/20) || s.Work > max(most, median+median/4) {
+		median, fewest, most := operations[len(operations)/2], operations[0], operations[len(operations)-1]
+		if s.Operations < min(fewest, median-median/20) || s.Operations > max(most, median+median/4) {
 			s.IsCut = true
 		}
 	}

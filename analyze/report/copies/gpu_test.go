@@ -54,7 +54,7 @@ func TestBandwidthOnTheGPU(t *testing.T) {
 	for _, full := range []bool{false, true} {
 		j := copyJob(full)
 		truth := make(map[string]float64)
-		for _, w := range j.Works {
+		for _, w := range j.Operations {
 			name := map[activity.Op]string{
 				activity.OpCopyToDevice: "HtoD", activity.OpCopyOnDevice: "DtoD", activity.OpCopyToHost: "DtoH",
 			}[w.Op]

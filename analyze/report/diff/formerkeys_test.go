@@ -15,7 +15,14 @@ func TestFormerKeysOfChanges(t *testing.T) {
 	testclass.Unit(t)
 	side := func(seed uint64) *diff.Side {
 		g := gpuprogram.Run(seed, gpuprogram.Plan{
-			Works: 500, Processes: 1, Threads: 1, Streams: 1, Kernels: 2, MeanNs: 20_000, PaceNs: 10_000, Full: true,
+			Operations: 500,
+			Processes:  1,
+			Threads:    1,
+			Streams:    1,
+			Kernels:    2,
+			MeanNs:     20_000,
+			PaceNs:     10_000,
+			Full:       true,
 		})
 		s, err := diff.NewSide(g.Record(t).Timeline(), operations.Run, query.Options{}, diff.Divisor{})
 		if err != nil {

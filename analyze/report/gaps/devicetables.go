@@ -82,9 +82,9 @@ var gpuTotalColumns = slices.Concat(
 
 func (s *deviceGaps) totals() []report.Fact {
 	sum, isLimited := s.sum()
-	operations, untimed, known, all := int64(0), s.idle.UntimedWorks, 0.0, 0.0
+	operations, untimed, known, all := int64(0), s.idle.UntimedOperations, 0.0, 0.0
 	for _, d := range s.idle.Devices {
-		operations, untimed = operations+d.Works, untimed+d.UnknownWorks
+		operations, untimed = operations+d.Operations, untimed+d.UnknownOperations
 		known, all = known+d.ExplainedPct()*d.Time.Idle.ProbableNs, all+d.Time.Idle.ProbableNs
 	}
 	return report.NewFacts(gpuTotalColumns, report.JoinValues(
@@ -161,11 +161,14 @@ func (s *deviceGaps) deviceTable() report.Table {
 			estimateValues("copies", &d.Time, d.Time.Copies, isLimited),
 			estimateValues("collectives", &d.Time, d.Time.Collectives, isLimited),
 			report.Values{
-				"quality":         qualityOf(d),
-				"explained_pct":   d.ExplainedPct(),
-				"timed_pct":       units.Percent(d.Works, d.Works+d.UnknownWorks+s.idle.UntimedWorks),
-				"operations":      d.Works,
-				"late_operations": d.LateWorks,
+				"quality":       qualityOf(d),
+				"explained_pct": d.ExplainedPct(),
+				"timed_pct": units.Percent(
+					d.Operations,
+					d.Operations+d.UnknownOperations+s.idle.UntimedOperations,
+				),
+				"operations":      d.Operations,
+				"late_operations": d.LateOperations,
 				"span_ns":         int64(d.Time.SpanNs),
 				"unrecorded_ns":   int64(d.Time.UnrecordedNs),
 			},

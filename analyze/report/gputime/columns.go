@@ -71,13 +71,13 @@ func Values(sum *activity.TimeSum, allNs float64) report.Values {
 			values[key] = nil
 		}
 	}
-	if sum.Works() == 0 {
+	if sum.Operations() == 0 {
 		return values
 	}
 	errorNs := sum.ErrorNs()
 	values[SumColumn], values["gpu_sum_plus_minus_ns"] = units.RoundInt(sum.TotalNs()), units.RoundInt(errorNs)
-	values["gpu_mean_ns"] = units.RoundInt(sum.TotalNs() / sum.Works())
-	values["gpu_mean_plus_minus_ns"] = units.RoundInt(errorNs / sum.Works())
+	values["gpu_mean_ns"] = units.RoundInt(sum.TotalNs() / sum.Operations())
+	values["gpu_mean_plus_minus_ns"] = units.RoundInt(errorNs / sum.Operations())
 	values["gpu_times"] = QualityText(sum.Quality())
 	if allNs > 0 {
 		values["gpu_pct"] = 100 * sum.TotalNs() / allNs
@@ -126,8 +126,8 @@ func Totals(sum *activity.TimeSum) report.Values {
 
 // knownPct returns the share of operations with a known GPU time, or nil without operations.
 func knownPct(sum *activity.TimeSum) any {
-	if sum.Works()+sum.Unknown() == 0 {
+	if sum.Operations()+sum.Unknown() == 0 {
 		return nil
 	}
-	return 100 * sum.Works() / (sum.Works() + sum.Unknown())
+	return 100 * sum.Operations() / (sum.Operations() + sum.Unknown())
 }

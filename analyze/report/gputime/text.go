@@ -15,7 +15,7 @@ const sharedReason = "kernels of several streams shared the GPU"
 // estimated; the GPU time of 2.0% of the launches is unknown". operations and calls are plural nouns. It names
 // Estimate.IsShared as a reason.
 func Sentence(sum *activity.TimeSum, w query.Window, operations, calls string) string {
-	if sum.Works() == 0 {
+	if sum.Operations() == 0 {
 		text := fmt.Sprintf("unknown for all %s", calls)
 		switch shared := sum.Shared(); {
 		case shared == 0:
@@ -29,7 +29,7 @@ func Sentence(sum *activity.TimeSum, w query.Window, operations, calls string) s
 	text := fmt.Sprintf("%s ± %s of %s in %s, %s", units.FormatDuration(units.RoundInt(sum.TotalNs())),
 		units.FormatDuration(units.RoundInt(sum.ErrorNs())), operations, units.FormatDuration(w.DurNs()),
 		QualityText(sum.Quality()))
-	all := sum.Works() + sum.Unknown()
+	all := sum.Operations() + sum.Unknown()
 	if sum.Unknown() > 0 {
 		text += fmt.Sprintf("; the GPU time of %s of the %s is unknown", percentText(sum.Unknown(), all), calls)
 	}

@@ -138,7 +138,7 @@ func TestFilters(t *testing.T) {
 func TestGPUTimes(t *testing.T) {
 	testclass.Unit(t)
 	g := gpuprogram.Run(5, gpuprogram.Plan{
-		Works: 4000, Processes: 1, Threads: 1, Streams: 1, Kernels: 3, MeanNs: 20_000, PaceNs: 10_000,
+		Operations: 4000, Processes: 1, Threads: 1, Streams: 1, Kernels: 3, MeanNs: 20_000, PaceNs: 10_000,
 		Waits: 0.02, Full: true,
 	})
 	r := run(t, g.Record(t), query.Options{})

@@ -14,14 +14,17 @@ import (
 // gpuOperations has the operations that the GPU had begun and not finished at the reported time, by process.
 type gpuOperations struct {
 	activity   *activity.Activity
-	unfinished map[int32][]activity.UnfinishedWork // the longest running operation first
-	paired     map[int32]bool                      // processes with a stream whose channel is known
+	unfinished map[int32][]activity.UnfinishedOperation // the longest running operation first
+	paired     map[int32]bool                           // processes with a stream whose channel is known
 }
 
 // addGPUOperations reads the unfinished operations of processes without progress, and adds the operations that the GPU
 // is stuck in to their evidence.
 func (s *Scan) addGPUOperations(verdicts []ProcessVerdict) error {
-	s.operations = gpuOperations{unfinished: make(map[int32][]activity.UnfinishedWork), paired: make(map[int32]bool)}
+	s.operations = gpuOperations{
+		unfinished: make(map[int32][]activity.UnfinishedOperation),
+		paired:     make(map[int32]bool),
+	}
 	if len(s.T.Facts.Channels) == 0 || len(verdicts) == 0 || verdicts[0].State >= StateAlive {
 		return nil
 	}
@@ -62,7 +65,7 @@ func (s *Scan) setGPUOperation(p *ProcessVerdict) {
 }
 
 // stuckSentence describes the longest running operation of a process.
-func (s *Scan) stuckSentence(p *ProcessVerdict, w *activity.UnfinishedWork) string {
+func (s *Scan) stuckSentence(p *ProcessVerdict, w *activity.UnfinishedOperation) string {
 	name, _ := s.operationName(w)
 	been := "has been"
 	if w.StartQuality < activity.Bounded {
@@ -89,7 +92,7 @@ func (s *Scan) stuckSentence(p *ProcessVerdict, w *activity.UnfinishedWork) stri
 }
 
 // operationName returns the kernel or the kind of an operation, and its grid ("" without one).
-func (s *Scan) operationName(w *activity.UnfinishedWork) (name, grid string) {
+func (s *Scan) operationName(w *activity.UnfinishedOperation) (name, grid string) {
 	switch w.Call.Op {
 	case activity.OpFill:
 		return "a memset", ""
@@ -115,7 +118,7 @@ func (s *Scan) operationName(w *activity.UnfinishedWork) (name, grid string) {
 }
 
 // siteOfOperation returns the call site of an operation, or "".
-func (s *Scan) siteOfOperation(w *activity.UnfinishedWork) string {
+func (s *Scan) siteOfOperation(w *activity.UnfinishedOperation) string {
 	if w.Call.Stack == 0 {
 		return ""
 	}
@@ -190,7 +193,7 @@ var qualityNames = map[activity.Quality]string{
 	activity.Measured: "measured", activity.Bounded: "bounded", activity.Estimated: "estimated",
 }
 
-func (s *Scan) addOperationRow(table *report.Table, w *activity.UnfinishedWork) {
+func (s *Scan) addOperationRow(table *report.Table, w *activity.UnfinishedOperation) {
 	name, grid := s.operationName(w)
 	row := table.Add(report.Values{
 		"pid":              int64(w.Call.Pid),

@@ -34,7 +34,7 @@ func stuckJob(
 	}
 	th.Line(40 + random.IntN(9))
 	th.Launch(main, kernel, 64, 3600*analyzetest.Second)
-	truth := j.Works[len(j.Works)-1]
+	truth := j.Operations[len(j.Operations)-1]
 	behind := int64(random.IntN(5))
 	for range behind {
 		th.Launch(main, "layer", 8, 20_000)

@@ -127,7 +127,7 @@ func TestGPUTimesOfFullQueues(t *testing.T) {
 			byKernel, byLine := make(map[string]float64), make(map[string]float64)
 			byStream, byGraph := make(map[string]float64), make(map[string]float64)
 			total := 0.0
-			for _, w := range j.Works {
+			for _, w := range j.Operations {
 				ns := float64(w.EndNs - w.StartNs)
 				total += ns
 				byStream[fmt.Sprintln(w.Pid)+fmt.Sprintln(query.StreamName(w.Stream))] += ns
@@ -193,7 +193,7 @@ func TestGPUTimesOfEmptyQueues(t *testing.T) {
 			}
 		}
 		truth := make(map[string]float64)
-		for _, w := range j.Works {
+		for _, w := range j.Operations {
 			truth[fmt.Sprintln(w.Kernel)] += float64(w.EndNs - w.StartNs)
 		}
 		r := runKernels(t, j.Recording(t, 0), query.Options{})
@@ -213,15 +213,15 @@ func TestGPUTimesOfEmptyQueues(t *testing.T) {
 func TestRandomProgramsContainTheTruth(t *testing.T) {
 	testclass.Unit(t)
 	plan := gpuprogram.Plan{
-		Works:     20_000,
-		Processes: 1,
-		Threads:   1,
-		Streams:   2,
-		Kernels:   12,
-		MeanNs:    20_000,
-		PaceNs:    10_000,
-		Idle:      0.02,
-		Waits:     0.02,
+		Operations: 20_000,
+		Processes:  1,
+		Threads:    1,
+		Streams:    2,
+		Kernels:    12,
+		MeanNs:     20_000,
+		PaceNs:     10_000,
+		Idle:       0.02,
+		Waits:      0.02,
 	}
 	var s score
 	for seed := range uint64(6) {
@@ -249,7 +249,7 @@ func TestKernelsAreInTheOrderOfTheirTime(t *testing.T) {
 	j := training(11, false)
 	r := runKernels(t, j.Recording(t, 0), query.Options{Top: 10})
 	truth := make(map[string]float64)
-	for _, w := range j.Works {
+	for _, w := range j.Operations {
 		truth[w.Kernel] += float64(w.EndNs - w.StartNs)
 	}
 	rows := rowsOf(t, r, "kernels", "kernel")
@@ -282,7 +282,7 @@ func TestOnlyOneProcess(t *testing.T) {
 	j := training(2, true)
 	r := runKernels(t, j.Recording(t, 0), query.Options{Filter: query.Filter{Pids: []int32{101}}})
 	var truth float64
-	for _, w := range j.Works {
+	for _, w := range j.Operations {
 		if w.Pid == 101 {
 			truth += float64(w.EndNs - w.StartNs)
 		}

@@ -134,10 +134,10 @@ func TestGPUTimesOfModules(t *testing.T) {
 			path = path[:len(path)-1]
 		}
 		launch := func(kernel string, ns int64) {
-			first := len(j.Works)
+			first := len(j.Operations)
 			th.Launch(stream, kernel, 64, ns)
 			key := strings.Join(path, " > ") + "\n"
-			for _, w := range j.Works[first:] {
+			for _, w := range j.Operations[first:] {
 				truth[key] += float64(w.EndNs - w.StartNs)
 				launches[key]++
 			}

@@ -16,7 +16,7 @@ import (
 // record returns a recording of a program with two streams, and the program.
 func record(t testing.TB) (*analyzetest.TestRecording, *gpuprogram.Program) {
 	g := gpuprogram.Run(4, gpuprogram.Plan{
-		Works: 4000, Processes: 1, Threads: 1, Streams: 2, Kernels: 4, MeanNs: 20_000, PaceNs: 10_000, Idle: 0.05,
+		Operations: 4000, Processes: 1, Threads: 1, Streams: 2, Kernels: 4, MeanNs: 20_000, PaceNs: 10_000, Idle: 0.05,
 		Waits: 0.05, Full: true,
 	})
 	return g.Record(t), g
@@ -96,7 +96,7 @@ func TestFilters(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			streams := make(map[int64]bool)
 			for _, c := range g.Calls {
-				if c.Op.IsWork() && f.want(c.Stream) {
+				if c.Op.IsOperation() && f.want(c.Stream) {
 					streams[c.Stream] = true
 				}
 			}
@@ -115,7 +115,7 @@ func TestWindow(t *testing.T) {
 	middle := (g.Calls[0].StartNs + g.EndNs) / 2
 	want := 0
 	for _, c := range g.Calls {
-		if c.Op.IsWork() && c.StartNs >= middle {
+		if c.Op.IsOperation() && c.StartNs >= middle {
 			want++
 		}
 	}

@@ -114,7 +114,7 @@ func (s *survey) sum() (sum activity.ChannelCounts, paired, all int64, residualN
 			continue
 		}
 		paired++
-		sum.Works += c.Works
+		sum.Operations += c.Operations
 		sum.Measured += c.Measured
 		sum.Bounded += c.Bounded
 		sum.Estimated += c.Estimated
@@ -141,9 +141,9 @@ func (s *survey) resultSentence() string {
 	return fmt.Sprintf(
 		"the starts of %.1f%% of the operations are measured within %s, and those of %.1f%% are bounded; "+
 			"the ends of %.1f%% are measured",
-		units.Percent(sum.Measured, sum.Works),
+		units.Percent(sum.Measured, sum.Operations),
 		units.FormatDuration(residualNs),
-		units.Percent(sum.Bounded, sum.Works),
-		units.Percent(sum.Ended, sum.Works),
+		units.Percent(sum.Bounded, sum.Operations),
+		units.Percent(sum.Ended, sum.Operations),
 	)
 }

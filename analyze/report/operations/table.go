@@ -49,8 +49,8 @@ func (s *survey) totals() []report.Fact {
 	return report.NewFacts(totalColumns, report.Values{
 		"channels":            all,
 		"paired_channels":     paired,
-		"operations":          sum.Works,
-		"unpaired_operations": s.activity.UnpairedWorks,
+		"operations":          sum.Operations,
+		"unpaired_operations": s.activity.UnpairedOperations,
 		"slips":               sum.Slips,
 		"conflicts":           sum.Conflicts,
 	})
@@ -97,14 +97,14 @@ var countColumns = []report.Column{
 	},
 }
 
-func countValues(n *activity.WorkCounts) report.Values {
+func countValues(n *activity.OperationCounts) report.Values {
 	return report.Values{
-		"operations":    n.Works,
-		"measured_pct":  units.Percent(n.Measured, n.Works),
-		"bounded_pct":   units.Percent(n.Bounded, n.Works),
-		"estimated_pct": units.Percent(n.Estimated, n.Works),
-		"unknown_pct":   units.Percent(n.Unknown, n.Works),
-		"ended_pct":     units.Percent(n.Ended, n.Works),
+		"operations":    n.Operations,
+		"measured_pct":  units.Percent(n.Measured, n.Operations),
+		"bounded_pct":   units.Percent(n.Bounded, n.Operations),
+		"estimated_pct": units.Percent(n.Estimated, n.Operations),
+		"unknown_pct":   units.Percent(n.Unknown, n.Operations),
+		"ended_pct":     units.Percent(n.Ended, n.Operations),
 	}
 }
 
@@ -207,7 +207,7 @@ func (s *survey) channelTable() report.Table {
 			values["residual_ns"], values["extra_operations"] = c.ClockResidualNs, c.Extra
 			values["slips"], values["conflicts"] = c.Slips, c.Conflicts
 		}
-		table.Add(report.JoinValues(countValues(&c.WorkCounts), values))
+		table.Add(report.JoinValues(countValues(&c.OperationCounts), values))
 	}
 	table.Sort("operations", "-channel")
 	return table
@@ -244,14 +244,14 @@ func (s *survey) streamTable() report.Table {
 	}
 	for i := range s.activity.Streams {
 		a := &s.activity.Streams[i]
-		if a.Works == 0 || !s.passesStream(&a.Stream) {
+		if a.Operations == 0 || !s.passesStream(&a.Stream) {
 			continue
 		}
 		var channel any
 		if a.Channel != 0 {
 			channel = int64(a.Channel)
 		}
-		table.Add(report.JoinValues(countValues(&a.WorkCounts), report.Values{
+		table.Add(report.JoinValues(countValues(&a.OperationCounts), report.Values{
 			"busy_min_pct": s.share(a.Busy.LoNs), "busy_max_pct": s.share(a.Busy.HiNs), "channel": channel,
 			"pid": int64(a.Pid), "device": s.t.DeviceLabel(a.Device), "stream": streamLabel(&a.Stream),
 		}))
@@ -309,7 +309,7 @@ func (s *survey) durationTable() report.Table {
 	}
 	for i := range s.activity.Durations {
 		d := &s.activity.Durations[i]
-		if !d.IsEstimated || d.Works == 0 || len(s.filter.Pids) > 0 && !slices.Contains(s.filter.Pids, d.Pid) {
+		if !d.IsEstimated || d.Operations == 0 || len(s.filter.Pids) > 0 && !slices.Contains(s.filter.Pids, d.Pid) {
 			continue
 		}
 		total, totalError := d.TotalNs()
@@ -323,7 +323,7 @@ func (s *survey) durationTable() report.Table {
 				total,
 			),
 			"total_error_ns": int64(totalError),
-			"operations":     d.Works,
+			"operations":     d.Operations,
 			"mean_ns":        int64(d.MeanNs),
 			"error_ns":       int64(d.ErrorNs),
 			"pid":            int64(d.Pid),

@@ -75,7 +75,7 @@ func (a *account) add(key placeKey, ns int64, c *model.Call) {
 	}
 	a.ns[n] += ns
 	a.calls[n]++
-	if c.IsWork() {
+	if c.IsOperation() {
 		a.operations[n]++
 	}
 }

@@ -47,7 +47,7 @@ func (sc *scan) addGPUTimes(f *query.Filter, maxCalls int64) error {
 		return err // sums over a part of the steps say nothing
 	}
 	sc.activity = a
-	if err := a.EachWork(func(w *activity.Work) { sc.addOperation(f, a, w) }); err != nil {
+	if err := a.EachOperation(func(w *activity.Operation) { sc.addOperation(f, a, w) }); err != nil {
 		return err
 	}
 	for i := range a.Devices {
@@ -85,7 +85,7 @@ func (s *processScan) dropImpossibleTimes(a *activity.Activity) {
 }
 
 // addOperation adds an operation to its step.
-func (sc *scan) addOperation(f *query.Filter, a *activity.Activity, w *activity.Work) {
+func (sc *scan) addOperation(f *query.Filter, a *activity.Activity, w *activity.Operation) {
 	s := sc.byPid[w.Call.Pid]
 	if s == nil || !s.IsFound() || !passes(f, &w.Call) {
 		return
@@ -157,7 +157,7 @@ func (sc *scan) gpuLabel(key gpuKey) gpuName {
 }
 
 // add adds an operation: its measured duration, or else the mean of its kernel and grid.
-func (g *gpuTime) add(w *activity.Work) {
+func (g *gpuTime) add(w *activity.Operation) {
 	g.operations++
 	switch {
 	case w.StartQuality == activity.Measured && w.EndQuality == activity.Measured:

@@ -279,7 +279,7 @@ func TestStepsLongerThanWindowsOfLaunches(t *testing.T) {
 				p := newProgram(uint64(i), gpuprogram.Plan{}, 0)
 				nested[kind](p, &s)
 				tp := p.job.Recording(t, 0)
-				beginNs := p.job.Works[0].CallNs
+				beginNs := p.job.Operations[0].CallNs
 				stepNs := (p.main.NowNs - beginNs) / int64(s.steps)
 				dropLaunches(tp, beginNs, stepNs)
 				r, err := steps.Run(tp.Timeline(), query.Options{})

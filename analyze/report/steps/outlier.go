@@ -71,7 +71,7 @@ func (sc *scan) explain(s *processScan, o *outlier) finding {
 	if f, ok := sc.explainByStall(s, o, excessNs); ok && isWait && 2*bestNs >= excessNs && extra < 1 {
 		return f
 	}
-	many := extra >= 1 && extra*minExtraShare >= float64(s.Steps[o.step].Work)
+	many := extra >= 1 && extra*minExtraShare >= float64(s.Steps[o.step].Operations)
 	if newestNs >= 0 && many && (isWait || 2*newNs >= excessNs) {
 		return sc.describeLaunches(s, o, newest, newNs, extra, label)
 	}
@@ -124,7 +124,7 @@ func (sc *scan) explainByEarlierLaunches(s *processScan, o *outlier, ns int64) (
 		}
 		extra, label := s.extraLaunches(before)
 		newest, newestNs, _ := s.newPlaces(before)
-		if newestNs < 0 || extra <= most || extra*minExtraShare < float64(s.Steps[i].Work) {
+		if newestNs < 0 || extra <= most || extra*minExtraShare < float64(s.Steps[i].Operations) {
 			continue
 		}
 		most, ok = extra, true

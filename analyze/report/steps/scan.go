@@ -100,7 +100,7 @@ func (s *processScan) quantileNs(q float64) int64 {
 func (f *fullSteps) add(st *model.Step) {
 	if st.HasAllCalls() {
 		f.count++
-		f.operations += int64(st.Work)
+		f.operations += int64(st.Operations)
 		f.ns += st.DurNs()
 	}
 }
@@ -153,7 +153,7 @@ func (s *processScan) addSuspects() {
 	var operations []int32
 	for i := range s.Steps {
 		if st := &s.Steps[i]; st.HasAllCalls() {
-			operations = append(operations, st.Work)
+			operations = append(operations, st.Operations)
 		}
 	}
 	if len(operations) == 0 {
@@ -164,7 +164,7 @@ func (s *processScan) addSuspects() {
 	for _, o := range s.outliers {
 		for i := max(0, o.step-maxQueuedSteps); i < o.step; i++ {
 			st := &s.Steps[i]
-			if st.HasAllCalls() && s.outlierOf[i] == nil && (st.Work-typical)*minExtraShare > typical {
+			if st.HasAllCalls() && s.outlierOf[i] == nil && (st.Operations-typical)*minExtraShare > typical {
 				s.outlierOf[i] = &outlier{step: i}
 			}
 		}
@@ -240,7 +240,7 @@ func (sc *scan) addCall(c *model.Call) {
 		return
 	}
 	if !s.Participates(c) {
-		if c.IsWork() {
+		if c.IsOperation() {
 			a.countLabel(c.Label)
 		}
 		return
@@ -265,7 +265,7 @@ func (sc *scan) addToStep(s *processScan, c *model.Call) {
 	total := &s.phases[phase]
 	total.calls++
 	s.countCall(c.Tid)
-	if c.IsWork() {
+	if c.IsOperation() {
 		total.operations++
 		a.countLabel(c.Label)
 		a.countPhase(phase)

@@ -63,7 +63,7 @@ const (
 )
 
 // addDuration adds the duration of an operation in a step.
-func (g *processGPU) addDuration(w *activity.Work, step int) {
+func (g *processGPU) addDuration(w *activity.Operation, step int) {
 	key := gpuKey{w.Call.Op, w.Call.Label}
 	k := g.operations[key]
 	if k == nil {

@@ -26,7 +26,7 @@ type startedOperation struct {
 const maxNext = 6
 
 // addNext adds an operation without a known start, or the call of the next operation with one.
-func (w *startedOperation) addNext(next *activity.Work) {
+func (w *startedOperation) addNext(next *activity.Operation) {
 	const unknownReturnNs = 20_000
 	if w.count < maxNext {
 		w.next[w.count] = gpuKey{next.Call.Op, next.Call.Label}
@@ -55,7 +55,7 @@ func (w *startedOperation) estimate(toNs int64) {
 }
 
 // add adds an operation in a step. Operations of a channel must come in the order of their calls.
-func (l *stalls) add(s *processScan, w *activity.Work, step int) {
+func (l *stalls) add(s *processScan, w *activity.Operation, step int) {
 	const maxWidthNs = 2_000_000
 	if w.Call.Op == activity.OpCopyToDevice || w.Call.Op == activity.OpCopyToHost {
 		return // nothing shows when a copy ended: the next one may begin much later

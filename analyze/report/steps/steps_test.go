@@ -233,7 +233,7 @@ func TestStepsWithoutLaunchesAreCut(t *testing.T) {
 		fromNs := tp.Rows[0].StartNs + 10*ms
 		toNs := fromNs + 5*ms
 		touched := make(map[int]bool)
-		for _, w := range p.job.Works {
+		for _, w := range p.job.Operations {
 			if w.CallNs >= fromNs && w.CallNs < toNs {
 				touched[w.Step] = true
 			}

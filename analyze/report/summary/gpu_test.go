@@ -31,7 +31,7 @@ func busyJob(full bool, pauseNs int64) *gpuprogram.Job {
 
 // busyPct returns the share of the recording in which the GPU ran operations of the job.
 func busyPct(j *gpuprogram.Job, durNs int64) float64 {
-	operations := slices.Clone(j.Works)
+	operations := slices.Clone(j.Operations)
 	slices.SortFunc(operations, func(a, b gpuprogram.JobOperation) int { return int(a.StartNs - b.StartNs) })
 	busyNs, doneNs := int64(0), int64(0)
 	for _, w := range operations {

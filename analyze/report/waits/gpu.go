@@ -70,7 +70,7 @@ func (g *gpuWaits) read(t *timeline.Timeline, sc *Scan) (err error) {
 	if g.activity, err = activity.OfPart(t, sc.Window, g.maxCalls); err != nil {
 		return err
 	}
-	return g.activity.EachWork(func(w *activity.Work) {
+	return g.activity.EachOperation(func(w *activity.Operation) {
 		if w.Call.Op == activity.OpRecordEvent { // of little time, after the operation that matters
 			return
 		}
@@ -81,7 +81,7 @@ func (g *gpuWaits) read(t *timeline.Timeline, sc *Scan) (err error) {
 }
 
 // firstWait returns the first wait of a queue after the call of an operation, or nil. Later waits find it done.
-func (g *gpuWaits) firstWait(queue waitQueue, w *activity.Work) *gpuWait {
+func (g *gpuWaits) firstWait(queue waitQueue, w *activity.Operation) *gpuWait {
 	list := g.queues[queue]
 	at, _ := slices.BinarySearchFunc(list, w.Call.StartNs, func(a *gpuWait, ns int64) int {
 		return cmp.Compare(a.startNs, ns)
@@ -94,7 +94,7 @@ func (g *gpuWaits) firstWait(queue waitQueue, w *activity.Work) *gpuWait {
 
 // addOperation adds an operation to the first wait for its stream, and to the first wait for its device. If one of them
 // returned before the other began, the operation was done by then.
-func (g *gpuWaits) addOperation(w *activity.Work, stream, device *gpuWait) {
+func (g *gpuWaits) addOperation(w *activity.Operation, stream, device *gpuWait) {
 	end, quality := w.ProbableEnd()
 	for _, waits := range [2][2]*gpuWait{{stream, device}, {device, stream}} {
 		wait, other := waits[0], waits[1]
@@ -110,7 +110,7 @@ func (g *gpuWaits) addOperation(w *activity.Work, stream, device *gpuWait) {
 
 // noteOperation notes an operation that ends after a part of the wait. The wait ends after all operations. It is named
 // after the kernel that ends last, and after another operation only without a kernel.
-func (w *gpuWait) noteOperation(operation *activity.Work, busy activity.Interval) {
+func (w *gpuWait) noteOperation(operation *activity.Operation, busy activity.Interval) {
 	op := operation.Call.Op
 	isKernel, hasKernel := isKernelOp(op), w.callNs != 0 && isKernelOp(w.operation.op)
 	endNs := busy.MiddleNs()

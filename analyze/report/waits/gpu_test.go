@@ -30,11 +30,11 @@ func TestWaitsNameTheirOperation(t *testing.T) {
 			fromNs := th.NowNs
 			wait()
 			endNs := int64(0)
-			for _, w := range j.Works {
+			for _, w := range j.Operations {
 				endNs = max(endNs, w.EndNs)
 			}
 			busyNs[site] += max(0, endNs-fromNs)
-			j.Works = j.Works[:0]
+			j.Operations = j.Operations[:0]
 		}
 		for range 400 {
 			wait(5, "main (train.py:5)", func() {

@@ -20,38 +20,38 @@ const (
 	Measured                 // within its interval, which is as wide as the residual of the clock
 )
 
-// Work is one work of a channel: a kernel, a graph launch, a copy, a fill or an event record.
-type Work struct {
+// Operation is one operation of a channel: a kernel, a graph launch, a copy, a fill or an event record.
+type Operation struct {
 	Call    Call
 	Channel int32
 	Stream  int32 // index in Result.Streams
-	// Number is the counter of the channel when the work began, or when the copy ended; 0 if it is not known
-	// exactly. A graph launch with several works has the number of the first one.
+	// Number is the counter of the channel when the operation began, or when the copy ended; 0 if it is not known
+	// exactly. A graph launch with several operations has the number of the first one.
 	Number int64
 	// End, Start and Duration are Unix ns and ns. They are valid unless their quality is Unknown.
 	End, Start, Duration                      Interval
 	EndQuality, StartQuality, DurationQuality Quality
-	// Queued reports that the work waited in the queue of the channel, and for nothing else.
+	// Queued reports that the operation waited in the queue of the channel, and for nothing else.
 	Queued bool
-	// Mean is the estimated duration of works with the same label, only in Activity.EachWork. nil: there
+	// Mean is the estimated duration of operations with the same label, only in Activity.EachOperation. nil: there
 	// is none.
 	Mean *Duration
-	// handedOver reports that the work waited in the queue for the work before it on its stream, which ran
+	// handedOver reports that the operation waited in the queue for the operation before it on its stream, which ran
 	// on another channel, and for nothing else.
 	handedOver bool
-	// handOverNs is the time from its start to the start of such a work; 0: there is none.
+	// handOverNs is the time from its start to the start of such an operation; 0: there is none.
 	handOverNs int64
-	// Hold is the last call that made the stream wait between the work before and this one; nil: none did.
+	// Hold is the last call that made the stream wait between the operation before and this one; nil: none did.
 	Hold   *Hold
-	doneNs int64 // a wait shows that the work was done at this time; UnknownNs: none does
-	likely int64 // the lowest number that the work may have
-	// likelyStartNs is the most probable start of a work that is not measured; 0: unknown.
+	doneNs int64 // a wait shows that the operation was done at this time; UnknownNs: none does
+	likely int64 // the lowest number that the operation may have
+	// likelyStartNs is the most probable start of an operation that is not measured; 0: unknown.
 	likelyStartNs int64
-	// toCopyNs is the time from a measured start to the measured end of a copy that waited for this work, and
+	// toCopyNs is the time from a measured start to the measured end of a copy that waited for this operation, and
 	// copyLabel the label of that copy; 0: there is none.
 	toCopyNs  int64
 	copyLabel labelKey
-	// engineIdle and streamIdle report that a copy waited for no copy of its engine, and for no work of its
+	// engineIdle and streamIdle report that a copy waited for no copy of its engine, and for no operation of its
 	// stream.
 	engineIdle, streamIdle bool
 	engineFreeNs           int64 // latest end of the copy before this one on its engine, Unix ns; UnknownNs: unknown
@@ -60,9 +60,9 @@ type Work struct {
 }
 
 // StartNs returns the most probable start in Unix ns, within the bounds. The tightest samples are seen
-// within transportNs. The start of a bounded work follows from the works before it, if their mean
+// within transportNs. The start of a bounded operation follows from the operations before it, if their mean
 // durations are known.
-func (w *Work) StartNs() int64 {
+func (w *Operation) StartNs() int64 {
 	switch {
 	case w.StartQuality == Measured:
 		return max(w.Start.LoNs, w.Start.HiNs-transportNs/2)
@@ -73,9 +73,9 @@ func (w *Work) StartNs() int64 {
 }
 
 // EndNs returns the most probable end in Unix ns, within the bounds: if it is not measured, the start plus
-// the mean duration of works with the same label. Without that mean, it is the middle of the bounds. It
+// the mean duration of operations with the same label. Without that mean, it is the middle of the bounds. It
 // is not valid if ProbableEnd has an unknown quality.
-func (w *Work) EndNs() int64 {
+func (w *Operation) EndNs() int64 {
 	switch {
 	case w.EndQuality == Measured:
 		return max(w.End.LoNs, w.End.HiNs-transportNs/2-gapMeanNs)
@@ -89,9 +89,9 @@ func (w *Work) EndNs() int64 {
 	return w.End.MiddleNs()
 }
 
-// guessStart sets the most probable start of a work that is not measured: after the end of the work
+// guessStart sets the most probable start of an operation that is not measured: after the end of the operation
 // before it on its stream, and after its call.
-func (w *Work) guessStart(previous *Work) {
+func (w *Operation) guessStart(previous *Operation) {
 	if w.StartQuality == Unknown || w.StartQuality == Measured {
 		return
 	}
@@ -113,10 +113,10 @@ func (w *Work) guessStart(previous *Work) {
 	w.likelyStartNs = min(max(ns, w.Start.LoNs), w.Start.HiNs)
 }
 
-// ProbableEnd returns the end of the work in Unix ns: if it is not measured, the start plus the mean
-// duration of works with the same label, plus or minus two standard errors, within the bounds. The
+// ProbableEnd returns the end of the operation in Unix ns: if it is not measured, the start plus the mean
+// duration of operations with the same label, plus or minus two standard errors, within the bounds. The
 // quality is Unknown if the start is unknown.
-func (w *Work) ProbableEnd() (Interval, Quality) {
+func (w *Operation) ProbableEnd() (Interval, Quality) {
 	if w.EndQuality == Measured || w.Mean == nil || w.StartQuality < Estimated {
 		return w.End, w.EndQuality
 	}
@@ -134,7 +134,7 @@ func (w *Work) ProbableEnd() (Interval, Quality) {
 }
 
 // boundDuration sets the duration from start and end.
-func (w *Work) boundDuration() {
+func (w *Operation) boundDuration() {
 	w.Duration, w.DurationQuality = Interval{}, Unknown
 	if w.StartQuality >= Bounded && w.EndQuality >= Bounded {
 		w.Duration = Interval{max(0, w.End.LoNs-w.Start.HiNs), max(0, w.End.HiNs-w.Start.LoNs)}
@@ -142,8 +142,8 @@ func (w *Work) boundDuration() {
 	}
 }
 
-// QueueTime returns how long the work waited from the start of its call until its own start, in ns.
+// QueueTime returns how long the operation waited from the start of its call until its own start, in ns.
 // Its quality is StartQuality.
-func (w *Work) QueueTime() Interval {
+func (w *Operation) QueueTime() Interval {
 	return Interval{max(0, w.Start.LoNs-w.Call.StartNs), max(0, w.Start.HiNs-w.Call.StartNs)}
 }
