@@ -360,7 +360,7 @@ enum {
 	PROGRAMMATIC_SERIALIZATION = 6 /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
 };
 
-/* Marks a launch whose kernel may begin before the work before it has ended. */
+/* Marks a launch whose kernel may begin before the operation before it has ended. */
 static __always_inline void read_launch_attributes(struct thread *t, struct event *e, __u64 from, __u32 count)
 {
 	__u64 *w;
