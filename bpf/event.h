@@ -45,7 +45,7 @@ enum event_flags {
 	EVENT_ABANDONED = 2,  /* the function was left without a return (exception, longjmp) */
 	EVENT_UNREADABLE = 8, /* an argument in user memory could not be read */
 	EVENT_NO_RETURN = 16, /* sent at the entry probe: duration and result are unknown */
-	EVENT_EARLY = 32,     /* the kernel may begin before the operation before it on its stream has ended */
+	EVENT_EARLY = 32,     /* the kernel may begin before the operation before it on its stream ends */
 };
 
 enum stack_state {
@@ -138,7 +138,7 @@ struct learned_event {
 	__u64 stack_id;
 };
 
-/* One progress word: the GPU has completed counter operations of the channel, the last at gpu_time_ns. */
+/* One progress word: counter operations of the channel are complete, the last at gpu_time_ns. */
 struct progress_sample {
 	__u32 channel; /* 0: no sample */
 	__u32 _pad;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Reads the progress words of channels at calls that submit work. The driver has a slot of two
- * words in the memory of the process for each channel: a counter of begun works, and the GPU's time
+ * words in the memory of the process for each channel: a counter of begun operations, and the GPU's time
  * at the start of the last one. The GPU writes both. User space finds the slots.
  *
  * A process is sampled once in PROGRESS_INTERVAL_NS: PROGRESS_READS of its slots, in turn. Without

@@ -1,5 +1,5 @@
 /*
- * Writes the works of the GPU as CUPTI sees them, for scripts/compare-cupti. A program loads this
+ * Writes the operations of the GPU as CUPTI sees them, for scripts/compare-cupti. A program loads this
  * library, and calls reference_start with the path of a file and reference_stop.
  *
  *     g++ -O2 -shared -fPIC -I/usr/local/cuda/include cupti_reference.cpp -o libreference.so -lcupti
@@ -17,7 +17,7 @@
 
 namespace {
 
-/* A launch of a graph: all its kernels are one work. */
+/* A launch of a graph: all its kernels are one operation. */
 struct graph_launch {
 	uint64_t start = 0, end = 0, sum = 0;
 	unsigned kernels = 0, stream = 0;
@@ -153,7 +153,7 @@ extern "C" int reference_start(const char *path)
 	return 0;
 }
 
-/* The program must have waited for all its works. */
+/* The program must have waited for all its operations. */
 extern "C" void reference_stop()
 {
 	write_clocks();
