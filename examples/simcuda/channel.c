@@ -1,7 +1,7 @@
 /*
  * Channels of contexts and streams. A context has CUDA_DEVICE_MAX_CONNECTIONS compute channels,
  * and new streams use them in turn. The legacy default stream and each copy engine have a channel
- * of their own. A channel begins with its first work, and keeps its slot when its streams are
+ * of their own. A channel begins with its first operation, and keeps its slot when its streams are
  * destroyed. With reuse=reset it ends then, and its slot serves a new channel.
  */
 #include "channel.h"
@@ -40,7 +40,7 @@ void channels_open(void)
 	channels_on = channel_config_read();
 	if (!channels_on)
 		return;
-	config.instant = false; /* works of channels take time */
+	config.instant = false; /* operations of channels take time */
 	init_lock();
 	slot_memory_open(&file);
 	clock_open(&file);
@@ -210,7 +210,7 @@ void channel_event_slot_give(struct object *context, struct slot *slot)
 	pthread_mutex_unlock(&channels_lock);
 }
 
-/* Ends the channels of a context after their last work, and removes its mappings. */
+/* Ends the channels of a context after their last operation, and removes its mappings. */
 void channels_of_context_end(struct object *context)
 {
 	if (!channels_on)

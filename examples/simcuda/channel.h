@@ -2,8 +2,8 @@
  * Channels: the simulated GPU writes a progress word pair for each channel, as a real GPU does.
  * SIMCUDA_CHANNELS turns it on; without it, nothing in this file is used.
  *
- * A submission computes the start and the end of its work at once, from the time of the call and
- * the end of earlier work. The GPU thread publishes a work when its begin has come, or the end of a
+ * A submission computes the start and the end of its operation at once, from the time of the call and
+ * the end of earlier operations. The GPU thread publishes an operation when its begin has come, or the end of a
  * copy: it writes the ledger line, then the slot. A late GPU thread makes a word visible late, and never makes it
  * wrong. All times are CLOCK_MONOTONIC in ns unless a name says otherwise.
  */
@@ -19,7 +19,7 @@ struct slot {
 };
 _Static_assert(sizeof(struct slot) == 16, "slots are 16 bytes apart");
 
-enum { CHANNELS_MAX = 512, CHANNEL_CONTEXTS_MAX = 32, QUEUE_MAX = 1024 /* works that wait on a channel */ };
+enum { CHANNELS_MAX = 512, CHANNEL_CONTEXTS_MAX = 32, QUEUE_MAX = 1024 /* operations that wait on a channel */ };
 enum { CONNECTIONS_MAX = 32 };
 
 /* Channel classes. A context has one channel of the legacy default stream, and two of each copy
@@ -34,7 +34,7 @@ enum reuse { REUSE_KEEP, REUSE_RESET };
 struct channel_config {
 	double kernel_min_us, kernel_max_us; /* durations of kernels */
 	double jitter;                       /* largest relative deviation of a duration */
-	double extra;                        /* share of works with an extra work */
+	double extra;                        /* share of operations with an extra operation */
 	uint64_t tear_ns;                    /* pause between the two words of one write in 100 */
 	int connections;                     /* compute channels of a context and priority */
 	enum reuse reuse;                    /* what happens to a channel whose last stream is destroyed */
@@ -106,7 +106,7 @@ void noise_after_fork(void);
 
 /* ---- channels ---- */
 
-/* A piece of work of one channel, with its computed times. */
+/* An operation of one channel, with its computed times. */
 struct work {
 	uint64_t start_ns, end_ns, call_ns, submitted_ns, stream;
 	uint64_t word_ns;    /* when the GPU writes the channel's words: the start, or the end of a copy */
@@ -120,16 +120,16 @@ struct work {
 
 struct channel {
 	enum channel_class class;
-	bool alive, ending;          /* ending: its slot is given back after its last work */
+	bool alive, ending;          /* ending: its slot is given back after its last operation */
 	uint32_t number;             /* unique in the process, from 1 */
 	int streams;                 /* streams that submit to it */
 	struct slot *slot;
 	struct channel_context *of;
-	uint64_t until;              /* end of its last work */
-	const struct queue *last;    /* stream of its last work, if that is a kernel; else NULL */
-	uint64_t word_ns;            /* of its last work */
-	uint64_t counter;            /* works published */
-	struct work *queue;          /* ring of QUEUE_MAX works in the order of their ends */
+	uint64_t until;              /* end of its last operation */
+	const struct queue *last;    /* stream of its last operation, if that is a kernel; else NULL */
+	uint64_t word_ns;            /* of its last operation */
+	uint64_t counter;            /* operations published */
+	struct work *queue;          /* ring of QUEUE_MAX operations in the order of their ends */
 	uint32_t first, len;
 };
 
@@ -146,21 +146,21 @@ extern struct channel_context channel_contexts[CHANNEL_CONTEXTS_MAX];
 extern int channels_len;
 
 struct channel *channel_of_queue(struct lane *lane);
-/* Returns a channel of a class, which begins with its first work. */
+/* Returns a channel of a class, which begins with its first operation. */
 struct channel *channel_at(struct channel_context *of, enum channel_class class, int place);
 void channel_end(struct channel *c);
 
 /* ---- the GPU thread ---- */
 
-/* Adds a work to its channel's queue, and wakes the GPU thread if it must. */
+/* Adds an operation to its channel's queue, and wakes the GPU thread if it must. */
 void gpu_push(const struct work *w);
-/* Publishes all works that begin at or before a time. The caller holds the lock. */
+/* Publishes all operations that begin at or before a time. The caller holds the lock. */
 void gpu_publish_locked(uint64_t until);
 void gpu_after_fork(void);
 /* Some unknown times have become known. */
 void gpu_wake(void);
 
-/* ---- ledger of works ---- */
+/* ---- ledger of operations ---- */
 
 void works_open(void);
 void works_clock(int device);

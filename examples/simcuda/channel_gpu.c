@@ -1,8 +1,8 @@
 /*
- * The GPU thread. It sleeps until the next work of any channel begins, or the next copy ends, and publishes the work. It
+ * The GPU thread. It sleeps until the next operation of any channel begins, or the next copy ends, and publishes it. It
  * has a real-time priority where that is allowed, because a GPU does not wait for a CPU. A sleep
  * ends some microseconds late. So the thread sleeps less and spins for the rest, for at most a
- * quarter of all time. A thread that waits for a work publishes it too, so the work is visible
+ * quarter of all time. A thread that waits for an operation publishes it too, so the operation is visible
  * when the wait ends.
  */
 #include "channel.h"
@@ -68,7 +68,7 @@ void gpu_publish_locked(uint64_t until)
 	while ((c = next_channel()) && first_of(c)->word_ns <= until)
 		publish(c);
 	if (!c || first_of(c)->word_ns > until + LONG_NS)
-		works_flush(); /* the GPU is idle or busy for long: readers find every work in the ledger */
+		works_flush(); /* the GPU is idle or busy for long: readers find every operation in the ledger */
 }
 
 void channels_publish(uint64_t until)
@@ -103,7 +103,7 @@ static void spin_until(uint64_t when, uint64_t now)
 	spun_ns += now - from;
 }
 
-/* Waits for the next work or an earlier one, but not for long. */
+/* Waits for the next operation or an earlier one, but not for long. */
 static void wait_for_end(uint64_t now)
 {
 	struct channel *next = next_channel();
@@ -182,7 +182,7 @@ void gpu_after_fork(void)
 		channels[i].alive = false;
 }
 
-/* Publishes what has ended. Works that have not are lost, as when a process ends. */
+/* Publishes what has ended. Operations that have not are lost, as when a process ends. */
 void channels_close(void)
 {
 	if (!channels_on)

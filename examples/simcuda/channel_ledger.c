@@ -1,5 +1,5 @@
 /*
- * The ledger of works: the truth about each work that the simulated GPU completed, and about the
+ * The ledger of operations: the truth about each operation that the simulated GPU completed, and about the
  * channels and clocks. README.md describes its lines. The caller of each function holds
  * channels_lock, except in a forked child.
  */
@@ -144,7 +144,7 @@ static char *put_text(char *p, const char *text)
 	return p;
 }
 
-/* There may be millions of works, so code of its own formats their lines. */
+/* There may be millions of operations, so code of its own formats their lines. */
 void works_write(const struct work *w)
 {
 	static const char *const kinds[] = {

@@ -1,4 +1,4 @@
-/* Submission: computes the start and the end of a work, and gives it to the GPU thread. */
+/* Submission: computes the start and the end of an operation, and gives it to the GPU thread. */
 #include "channel.h"
 #include "state.h"
 
@@ -8,7 +8,7 @@
 
 enum { LATENCY_MIN_NS = 2000, LATENCY_MAX_NS = 10000, GAP_MIN_NS = 1000, GAP_MAX_NS = 3000 };
 enum { COPY_LATE_MIN_NS = 300, COPY_LATE_MAX_NS = 1500, EARLY_NS = 300 };
-enum { OVERHEAD_NS = 1000 /* of copies, sets and extra works */, EVENT_MIN_NS = 300, EVENT_MAX_NS = 900 };
+enum { OVERHEAD_NS = 1000 /* of copies, sets and extra operations */, EVENT_MIN_NS = 300, EVENT_MAX_NS = 900 };
 
 static uint64_t random_between(uint64_t from, uint64_t to)
 {
@@ -39,7 +39,7 @@ static uint64_t duration_of(enum work_kind kind, uint64_t ns)
 	return (uint64_t)((double)ns * (1 + channel_config.jitter * (2 * random_unit() - 1)));
 }
 
-/* Returns a permanent copy of a kernel's name: its module may be unloaded before the work ends. */
+/* Returns a permanent copy of a kernel's name: its module may be unloaded before the operation ends. */
 static const char *keep_name(const char *name)
 {
 	enum { BUCKETS = 1024 };
@@ -76,7 +76,7 @@ static struct channel *channel_of_work(struct lane *lane, enum work_kind kind)
 	}
 }
 
-/* Returns the channel of a work, which has room for the work and an extra one. While it has none,
+/* Returns the channel of an operation, which has room for it and an extra one. While it has none,
  * the call waits, as the real driver does. */
 static struct channel *wait_for_room(struct lane *lane, enum work_kind kind)
 {
@@ -91,7 +91,7 @@ static struct channel *wait_for_room(struct lane *lane, enum work_kind kind)
 	}
 }
 
-/* Sets the time at which the GPU writes the words of a work, as seen on an H200: the words of a copy
+/* Sets the time at which the GPU writes the words of an operation, as seen on an H200: the words of a copy
  * engine follow the end of a copy, and those of a kernel with programmatic serialization the start of
  * the kernel before it. */
 static void set_word(struct work *w, const struct channel *c, const struct queue *q, bool early, uint64_t earliest)
@@ -126,7 +126,7 @@ static uint64_t submit(struct lane *lane, struct channel *c, struct work *w, uin
 	return w->end_ns;
 }
 
-/* Some works make the driver submit another one that no call shows. For matrix products the
+/* Some operations make the driver submit another one that no call shows. For matrix products the
  * other one can be on another channel. */
 static void submit_extra(struct lane *lane, struct channel *c, const struct work *w)
 {

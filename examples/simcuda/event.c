@@ -62,7 +62,7 @@ static CUresult event_record(CUevent event, struct lane *lane, unsigned int flag
 		return capture_record(lane, o);
 	capture_forget_event(o);
 	uint64_t now = now_ns(), until = lane->queue->until;
-	if (channels_on && !o->event.untimed) /* without timing it is no work */
+	if (channels_on && !o->event.untimed) /* without timing it is no operation */
 		until = channel_enqueue(lane, WORK_EVENT, 0, o->event.slot);
 	o->event.done_at = until > now ? until : now;
 	o->event.host_ticket = lane->queue->host_ticket;

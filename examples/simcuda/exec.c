@@ -276,7 +276,7 @@ static bool is_engine_copy(const struct step *step)
 	return kind == WORK_COPY_IN || kind == WORK_COPY_OUT;
 }
 
-/* Submits a launch as the GPU sees it: one work for the nodes between two copies, and one for each
+/* Submits a launch as the GPU sees it: one operation for the nodes between two copies, and one for each
  * copy of a copy engine. Returns the end of the last one. */
 static uint64_t enqueue_segments(struct lane *lane, const struct steps *s)
 {

@@ -368,7 +368,7 @@ void channels_after_fork(void);
 void channels_close(void); /* at the exit of the process */
 uint64_t channel_enqueue(struct lane *lane, enum work_kind kind, uint64_t duration_ns, struct slot *event);
 uint64_t channel_kernel_ns(const char *name, const uint32_t grid[3]);
-/* Publishes all works that end at or before a time in the past. */
+/* Publishes all operations that end at or before a time in the past. */
 void channels_publish(uint64_t until_ns);
 /* A new stream gets its place among the channels of its context. */
 void channel_choose(struct queue *queue, struct object *context);

@@ -79,7 +79,7 @@ bool time_reached(uint64_t when)
 	if (!time_known(when, &when) || when > now_ns())
 		return false;
 	if (channels_on)
-		channels_publish(when); /* a work is over when its slot says so */
+		channels_publish(when); /* an operation is over when its slot says so */
 	return true;
 }
 

@@ -1,10 +1,10 @@
 /*
- * works: submits random GPU works by a seed: kernels, graphs, copies, memory sets and events on
+ * works: submits random GPU operations by a seed: kernels, graphs, copies, memory sets and events on
  * several streams with priorities. Phases alternate in which the GPU is the limit, and in which
- * the program is. Tests compare GPU times with the ledger of works.
+ * the program is. Tests compare GPU times with the ledger of operations.
  *
  * --rounds R resets the contexts R - 1 times in between. Each time, all channels end and new ones
- * begin. --warm-up submits works to each stream before its round, so its channels exist when the
+ * begin. --warm-up submits operations to each stream before its round, so its channels exist when the
  * program is ready.
  *
  * Thread N uses device N modulo the number of devices. With --share-streams, the threads of a
@@ -12,7 +12,7 @@
  * Otherwise only one of them uses the default stream.
  *
  * With one process, it prints "ready PID" after its set-up. With several, it starts them as
- * children after the wait, and makes no CUDA call itself. It prints "done WORKS" at the end.
+ * children after the wait, and makes no CUDA call itself. It prints "done OPERATIONS" at the end.
  */
 #include "works.h"
 

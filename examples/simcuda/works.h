@@ -33,11 +33,11 @@ struct program {
 	bool plain_graphs; /* no graph copies */
 };
 
-/* A thread. It submits works until none are left. */
+/* A thread. It submits operations until none are left. */
 struct worker {
 	const struct program *program;
 	uint64_t random;   /* never 0 */
-	long left;         /* works to submit */
+	long left;         /* operations to submit */
 	int pageable;      /* percentage of submissions that copy memory which is not pinned */
 	bool uses_default; /* stream 0 is the default stream */
 	int streams_len;
@@ -54,9 +54,9 @@ void check(CUresult result, const char *call);
 void program_set_up(struct program *program);
 /* shared is a worker whose streams this one uses too, or NULL. */
 void worker_set_up(struct worker *worker, const struct worker *shared);
-/* Submits a kernel to each stream and a copy in each direction. They are no part of the works. */
+/* Submits a kernel to each stream and a copy in each direction. They are no part of the operations. */
 void worker_warm_up(struct worker *worker);
-/* Submits works in one random phase: many works at once, few at a time, or on a new stream. */
+/* Submits operations in one random phase: many operations at once, few at a time, or on a new stream. */
 void worker_run_phase(struct worker *worker);
 
 #endif

@@ -1,4 +1,4 @@
-/* The random works of the program works. */
+/* The random operations of the program works. */
 #include "works.h"
 
 #include <stdio.h>
@@ -128,7 +128,7 @@ void worker_warm_up(struct worker *w)
 	CALL(cuCtxSynchronize);
 }
 
-/* ---- works ---- */
+/* ---- operations ---- */
 
 static void launch_any(struct worker *w, CUstream stream)
 {
@@ -182,7 +182,7 @@ static void submit(struct worker *w, CUstream stream)
 	else if (kind < 98)
 		CALL(cuGraphLaunch, w->program->graphs[below(w, GRAPHS)], stream);
 	else if (w->recorded[event])
-		CALL(cuStreamWaitEvent, stream, w->events[event], 0), w->left++; /* not a work */
+		CALL(cuStreamWaitEvent, stream, w->events[event], 0), w->left++; /* not an operation */
 	else
 		launch_any(w, stream);
 	w->left--;
