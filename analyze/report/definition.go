@@ -33,6 +33,9 @@ type Definition struct {
 
 	// Run computes the report with the options common to all reports.
 	Run RunFunc
+	// Collect computes the report in the survey of several reports, with the same result as Run. It is nil for reports
+	// that read the recording in another way.
+	Collect CollectFunc
 	// RunJob computes the report on several recordings of one job. It is nil unless Recordings is WholeJob.
 	RunJob RunJobFunc
 	// Configure registers the flags that only this report has. The returned functions compute the report with the

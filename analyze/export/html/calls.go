@@ -1,8 +1,6 @@
 package html
 
 import (
-	"cmp"
-
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/change"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
@@ -63,19 +61,10 @@ func newCallsOverTime(t *timeline.Timeline, f *query.Filter) *callsOverTime {
 	return u
 }
 
-// scanCalls reads all calls of the recording.
-func (u *callsOverTime) scanCalls() error {
-	var columns format.ColumnCache
-	for _, spans := range [][]timeline.Span{u.T.Memory, u.T.Calls} {
-		for _, s := range spans {
-			g := columns.Wrap(s.Group)
-			u.countRowGroup(g)
-			if err := cmp.Or(g.Err(), u.first.AddGroup(g)); err != nil {
-				return u.T.WrapReadError(err)
-			}
-		}
-	}
-	return nil
+// addRowGroup adds the calls of a row group.
+func (u *callsOverTime) addRowGroup(_ timeline.Span, g *format.Group) {
+	u.countRowGroup(g)
+	_ = u.first.AddGroup(g) // the survey reports errors of g
 }
 
 // countRowGroup counts the calls of a row group.

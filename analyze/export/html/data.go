@@ -348,7 +348,7 @@ func (b *pageBuilder) addChanges() error {
 	shared := changes.Shared{
 		Calls:   b.calls.first,
 		Memory:  b.levels,
-		Program: b.program,
+		Program: &b.survey.Memory,
 		Steps:   []changes.ProcessSteps{},
 	}
 	for i := range b.steps {

@@ -46,13 +46,17 @@ func (c *Call) startsBefore(o *Call) bool {
 // A Reader is not safe for concurrent use.
 type CallReader struct {
 	*CallCounter
-	Kinds []string             // the kinds of calls to read, as in the column kind
+	Kinds []string             // the kinds of calls, as in the column kind
 	Names origin.StringNumbers // names, sites and kernels that Call refers to
 	Sites CallSiteReader       // resolves the call sites
 
+	selected           []string // the kinds to read; nil: all of Kinds
 	ptrs, srcs, Parent []int64
 	copies             format.Strings
 }
+
+// SelectKinds makes the CallReader read only some of Kinds. The numbers of Call.Kind stay the same.
+func (r *CallReader) SelectKinds(kinds []string) { r.selected = append([]string{}, kinds...) }
 
 // NewCallReader returns a Reader for calls of the given kinds that pass the filter.
 func NewCallReader(t *timeline.Timeline, f *query.Filter, kinds ...string) *CallReader {
@@ -101,7 +105,10 @@ func (r *CallReader) loadGroup(g *format.Group, rows []Call) []Call {
 	}
 	wanted := make([]int8, len(r.Kind.Dict))
 	for i, k := range r.Kind.Dict {
-		wanted[i] = int8(slices.Index(r.Kinds, k))
+		wanted[i] = -1
+		if r.readsKind(k) {
+			wanted[i] = int8(slices.Index(r.Kinds, k))
+		}
 	}
 	pass := r.NewRowFilter(g, r.Kind, r.Kernel)
 	names, kernels := r.Names.NumbersOf(r.Name.Dict), r.Names.NumbersOf(r.Kernel.Dict)
@@ -152,7 +159,12 @@ func countWanted(kinds []int32, wanted []int8) (n int) {
 }
 
 // readsKind reports whether the Reader reads calls of a kind.
-func (r *CallReader) readsKind(kind string) bool { return slices.Contains(r.Kinds, kind) }
+func (r *CallReader) readsKind(kind string) bool {
+	if r.selected != nil {
+		return slices.Contains(r.selected, kind)
+	}
+	return slices.Contains(r.Kinds, kind)
+}
 
 // readColumns reads the columns of a row group that Call needs.
 func (r *CallReader) readColumns(g *format.Group) {
@@ -262,27 +274,18 @@ func (s *CallSiteReader) PartOfStack(stack int32, by string) int32 {
 	return id
 }
 
-// CountReplayWhile calls read, and replays the memory calls in another goroutine at the same time.
-// It returns the counts of the replay for the quality block. The two share no row group, and
+// CountReplayWhile calls read, and replays the memory calls in another goroutine at the same time, unless another
+// report has done so. It returns the counts of the replay for the quality block. The two share no row group, and
 // neither changes the Timeline.
-func CountReplayWhile(t *timeline.Timeline, read func() error) (*livemem.ReplayCounts, error) {
-	if t.Counts != nil { // every replay gives the same counts
-		return t.Counts, read()
-	}
-	var l *livemem.Set
-	var failed error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		l, failed = t.ReplayMemory(func(*livemem.Set, *livemem.Change) {})
-	}()
-	err := read()
-	<-done
-	if err := cmp.Or(err, failed); err != nil {
+func CountReplayWhile(t *timeline.Timeline, read func() error) (counts *livemem.ReplayCounts, err error) {
+	err = timeline.RunParallel(read, func() (err error) {
+		counts, err = t.ReplayCounts()
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
-	t.Counts = &l.Counts
-	return t.Counts, nil
+	return counts, nil
 }
 
 // BurstDetector finds bursts of events: at least `most` events within withinNs. Events must come in

@@ -35,7 +35,6 @@ type Timeline struct {
 	createdContexts map[contextKey]bool   // contexts that the program created with cuCtxCreate
 	Events          []livemem.MemoryEvent // ends of processes and contexts, in order of time
 	Free            []FreeMemorySample    // results of cuMemGetInfo, in order of time
-	Counts          *livemem.ReplayCounts // counts of a replay, set by calls.CountReplayWhile
 
 	Memory []Span // row groups of memory calls
 	Calls  []Span // row groups of all other calls

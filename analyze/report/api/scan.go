@@ -42,17 +42,6 @@ type callGroup struct {
 	durations                   stats.Durations // durations of returned calls
 }
 
-// readCalls counts the calls of spans.
-func (sc *scan) readCalls(spans []timeline.Span) error {
-	for _, s := range spans {
-		sc.readRowGroup(s.Group)
-		if err := s.Group.Err(); err != nil {
-			return sc.T.WrapReadError(err)
-		}
-	}
-	return nil
-}
-
 // readRowGroup counts the calls of a row group.
 func (sc *scan) readRowGroup(g *format.Group) {
 	sc.Kind, sc.Name = g.StringsInto("kind", sc.Kind), g.StringsInto("name", sc.Name)

@@ -41,6 +41,7 @@ whether the GPU was idle.`,
 	Page:      HTMLSection,
 	Needs:     NeededCallClasses,
 	Run:       Run,
+	Collect:   Collect,
 	Configure: configure,
 }
 

@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"github.com/gpurec/gpurec/analyze/model/activity"
-	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/idle"
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -23,26 +23,35 @@ type deviceGaps struct {
 	min  int64 // gaps that are shorter are not listed, ns
 }
 
-// runDevices reports the idle time of devices from their GPU times. It returns nil without GPU times.
-func runDevices(t *timeline.Timeline, opt Options) (*report.Report, error) {
-	if len(t.Facts.Channels) == 0 {
-		return nil, nil
-	}
-	s := deviceGaps{t: t}
+// collectDevices computes GPU times next to the survey, for the report on the idle time of devices. If they show no
+// device, launches make the report, in a survey of their own.
+func collectDevices(sv *survey.Survey, opt Options) report.FinishFunc {
+	s := deviceGaps{t: sv.Timeline}
 	if opt.MinGapNs != DefaultMinGapNs {
 		s.min = opt.MinGapNs
 	}
-	counts, err := calls.CountReplayWhile(t, func() (err error) {
-		s.idle, err = idle.Of(t, &opt.Filter, opt.MaxTimedCalls)
+	sv.Add(survey.Observer{Alongside: func() (err error) {
+		s.idle, err = idle.Of(s.t, &opt.Filter, opt.MaxTimedCalls)
 		return err
-	})
-	if err != nil || len(s.idle.Devices) == 0 {
-		return nil, err
+	}})
+	return func() (*report.Report, error) {
+		if len(s.idle.Devices) > 0 {
+			return s.report(sv, &opt)
+		}
+		launches := func(sv *survey.Survey, _ query.Options) (report.FinishFunc, error) {
+			return collectLaunches(sv, opt), nil
+		}
+		return report.RunSurvey(s.t, opt.Options, launches)
 	}
+}
+
+// report returns the report on the idle time of devices after the survey.
+func (s *deviceGaps) report(sv *survey.Survey, opt *Options) (*report.Report, error) {
+	t := s.t
 	r := &report.Report{
 		Command: "gaps",
 		Window:  opt.Filter.NarrowWindow(t.RecordingWindow()),
-		Quality: quality.OfRecording(t, counts),
+		Quality: quality.OfRecording(t, sv.Counts),
 		Notes:   t.Facts.Notes,
 	}
 	r.Facts = report.NewFacts(factColumns, report.Values{"result": s.resultSentence(), "min_gap_ns": s.min})

@@ -37,8 +37,9 @@ the calls that built the graph.`,
 		{Title: "totals", Columns: totalColumns},
 		{Title: "totals with GPU times", Columns: gputime.TotalColumns},
 	},
-	Needs: neededCallClasses,
-	Run:   Run,
+	Needs:   neededCallClasses,
+	Run:     Run,
+	Collect: Collect,
 }
 
 // neededCallClasses are the classes of calls that the report needs. Calls that build graphs add nodes and lines.

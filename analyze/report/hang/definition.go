@@ -64,6 +64,7 @@ which hang bounds by NTP and by collectives.`,
 	Page:      HTMLSection,
 	Needs:     NeededCallClasses,
 	Run:       Run,
+	Collect:   Collect,
 	RunJob:    RunJob,
 	Configure: configure,
 }

@@ -123,22 +123,6 @@ func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 	}
 }
 
-// readCalls reads all calls of the recording.
-func (s *Scan) readCalls() error {
-	for i := range s.Spans {
-		g := s.Spans[i].Group
-		if s.Spans[i].FirstNs > s.EndNs {
-			continue
-		}
-		s.ReadRowGroup(g, int32(i))
-		if err := g.Err(); err != nil {
-			return s.T.WrapReadError(err)
-		}
-	}
-	s.markUnrecordedLaunches()
-	return nil
-}
-
 // markUnrecordedLaunches marks threads that launch kernels as active while launches were not
 // recorded, between their first and last call. These times would count as pauses otherwise.
 func (s *Scan) markUnrecordedLaunches() {
@@ -148,6 +132,15 @@ func (s *Scan) markUnrecordedLaunches() {
 				l.active.markActive(s.parts, from, to)
 			}
 		}
+	}
+}
+
+// ReadSpan adds the calls of a span, unless all are later than the end. g has the rows of sp.Group, and may cache its
+// columns. A read error is available as g.Err.
+func (s *Scan) ReadSpan(sp timeline.Span, g *format.Group) {
+	if sp.FirstNs <= s.EndNs {
+		index := slices.IndexFunc(s.Spans, func(o timeline.Span) bool { return o.Group == sp.Group })
+		s.ReadRowGroup(g, int32(index))
 	}
 }
 

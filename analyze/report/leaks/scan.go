@@ -7,6 +7,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/cachegrowth"
@@ -63,6 +64,21 @@ func NewScan(t *timeline.Timeline, opt *query.Options) (*Scan, error) {
 		s.stacks = newStackCounter(t)
 	}
 	return s, nil
+}
+
+// scanKey is the key of the Scan that reports share.
+type scanKey struct{}
+
+// ScanOf returns the Scan of a survey. All callers must have the same options. It returns a *report.GroupError for an
+// unknown opt.GroupBy.
+func ScanOf(sv *survey.Survey, opt *query.Options) (s *Scan, err error) {
+	s = survey.Share(sv, scanKey{}, func() *Scan {
+		if s, err = NewScan(sv.Timeline, opt); err == nil {
+			sv.Add(survey.Observer{Program: s.OnDriverChange, Allocator: s.OnAllocatorChange})
+		}
+		return s
+	})
+	return s, err
 }
 
 // groupStats are the counters of one group of allocations, such as a call site.

@@ -143,20 +143,6 @@ func callWindow(t *timeline.Timeline) query.Window {
 	return w
 }
 
-// Read reads the whole recording. It returns errors of reading it.
-func (s *Scan) Read() error {
-	for _, spans := range [][]timeline.Span{s.t.Memory, s.t.Calls} {
-		for _, sp := range objects.SpansInOrder(spans) {
-			s.AddGroup(sp, sp.Group)
-			if err := sp.Group.Err(); err != nil {
-				return s.t.WrapReadError(err)
-			}
-		}
-	}
-	s.Finish()
-	return nil
-}
-
 // AddGroup adds the calls of a row group. g has the rows of sp.Group, and may cache its columns. The
 // groups of a class must come in the order of their FirstNs.
 func (s *Scan) AddGroup(sp timeline.Span, g *format.Group) {

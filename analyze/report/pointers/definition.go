@@ -36,4 +36,5 @@ Memory from before the recording is not known. A free of such memory is no error
 	Page:     HTMLSection,
 	Needs:    NeededCallClasses,
 	Run:      Run,
+	Collect:  Collect,
 }
