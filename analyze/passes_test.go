@@ -25,7 +25,13 @@ func TestPassesOfEachCommand(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "training.parquet")
 	writeTraining(t, path, 20_000, "-words")
 	var got bytes.Buffer
-	classes := []format.Class{format.ClassCall, format.ClassMemory, format.ClassAllocator, format.ClassProgress, format.ClassHost}
+	classes := []format.Class{
+		format.ClassCall,
+		format.ClassMemory,
+		format.ClassAllocator,
+		format.ClassProgress,
+		format.ClassHost,
+	}
 	fmt.Fprintf(&got, "%-10s", "command")
 	for _, c := range classes {
 		fmt.Fprintf(&got, " %9s", c)
