@@ -51,6 +51,7 @@ type Timeline struct {
 	segments  *livemem.BlockNumberSet
 	memo      *memo
 	opened    *Timeline       // state after Open or AddSourceLines, which no replay changes
+	extended  int             // how often Extend was called
 	teardowns map[int32]int64 // by pid: start of the teardown, Unix ns; nil before the first use
 }
 
