@@ -374,22 +374,40 @@ func (t *Timeline) findTeardowns() map[int32]int64 {
 	for _, e := range t.Facts.Exits {
 		found[e.Pid] = e.AtNs - teardownNs
 	}
+	if len(found) > 0 {
+		t.readLastBlocks()
+	}
+	for pid, from := range found {
+		if last, ok := t.blockAllocs.ns[pid]; ok {
+			found[pid] = max(from, last)
+		}
+	}
+	return found
+}
+
+// readLastBlocks finds when each process last allocated a block of a caching allocator.
+func (t *Timeline) readLastBlocks() {
+	last := &t.blockAllocs
+	if last.ns == nil {
+		last.ns = make(map[int32]int64)
+	}
 	var c allocatorColumns
-	for _, s := range t.Allocations {
-		if len(found) == 0 || !c.readNames(s.Group, false) {
+	for _, s := range t.Allocations[last.spans:] {
+		if !c.readNames(s.Group, false) {
 			continue
 		}
 		c.start, c.pid = s.Group.Int64("start_ns", c.start), s.Group.Int32("pid", c.pid)
 		for i, start := range c.start {
-			if name := c.name.Index[i]; !c.known[name] || !c.ops[name].AllocatesBlock() {
+			name, pid := c.name.Index[i], c.pid[i]
+			if !c.known[name] || !c.ops[name].AllocatesBlock() {
 				continue
 			}
-			if from, ok := found[c.pid[i]]; ok && start > from {
-				found[c.pid[i]] = start
+			if ns, ok := last.ns[pid]; !ok || start > ns {
+				last.ns[pid] = start
 			}
 		}
 	}
-	return found
+	last.spans = len(t.Allocations)
 }
 
 // emitChange passes a change of a block to the consumer. Blocks from before the recording are
