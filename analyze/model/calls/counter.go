@@ -69,11 +69,18 @@ type CallCounter struct {
 
 // NewCallCounter returns a Counter of the calls that pass the filter.
 func NewCallCounter(t *timeline.Timeline, f *query.Filter) *CallCounter {
-	window := f.NarrowWindow(t.RecordingWindow())
-	return &CallCounter{
-		T: t, Filter: f, Window: window, Seen: query.NewSeenCallers(), Weights: t.LaunchWeights(window),
+	u := &CallCounter{
+		T: t, Filter: f, Seen: query.NewSeenCallers(),
 		Calls: make(map[CallName]*CallStats), Kernels: make(map[string]*CallStats),
 	}
+	u.Window = u.windowOfRecording()
+	u.Weights = t.LaunchWeights(u.Window)
+	return u
+}
+
+// windowOfRecording returns the part of the recording's window that the filter selects.
+func (u *CallCounter) windowOfRecording() query.Window {
+	return u.Filter.NarrowWindow(u.T.RecordingWindow())
 }
 
 // CountRecording counts all calls of the recording. It returns errors of reading the recording.

@@ -2,6 +2,7 @@ package calls
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/livemem"
@@ -71,10 +72,37 @@ func (r *CallReader) EachCall(yield func(*Call) error) error {
 	return r.EachCallFrom(func(s timeline.Span) *format.Group { return s.Group }, yield)
 }
 
-// EachCallFrom works like Each, but gets its row groups from open.
+// EachCallFrom works like EachCall, but gets its row groups from open.
 func (r *CallReader) EachCallFrom(open func(timeline.Span) *format.Group, yield func(*Call) error) error {
+	return r.newFeed(open, yield).Finish()
+}
+
+// CallFeed passes calls to a function as the recording grows: Extend adds rows to its Timeline, and Advance passes them
+// on. Finish ends it. It uses the CallReader, which nothing else may use meanwhile. It is not safe for concurrent use,
+// and not while Extend runs.
+type CallFeed struct {
+	reader *CallReader
+	rows   *timeline.OrderedRows[Call]
+	yield  func(*Call) error
+	// hasAdvanced is set by the first Advance.
+	hasAdvanced bool
+}
+
+// NewFeed returns a CallFeed that calls yield for every call, in the order of start. The pointer is valid until yield
+// returns.
+func (r *CallReader) NewFeed(yield func(*Call) error) *CallFeed {
+	return r.newFeed(func(s timeline.Span) *format.Group { return s.Group }, yield)
+}
+
+// newFeed is NewFeed, but gets its row groups from open.
+func (r *CallReader) newFeed(open func(timeline.Span) *format.Group, yield func(*Call) error) *CallFeed {
+	return &CallFeed{reader: r, rows: timeline.NewOrderedRows(nil, r.newStream(open)), yield: yield}
+}
+
+// newStream returns the functions with which timeline.OrderedRows reads the calls.
+func (r *CallReader) newStream(open func(timeline.Span) *format.Group) timeline.RowStream[Call] {
 	var spare [][]Call
-	return r.T.WrapReadError(timeline.EachRowInOrder(r.T.Calls, timeline.RowStream[Call]{
+	return timeline.RowStream[Call]{
 		Load: func(s timeline.Span) ([]Call, error) {
 			var rows []Call
 			if n := len(spare); n > 0 {
@@ -88,7 +116,32 @@ func (r *CallReader) EachCallFrom(open func(timeline.Span) *format.Group, yield 
 		Release: func(_ timeline.Span, rows []Call) { spare = append(spare, rows) },
 		At:      func(c *Call) int64 { return c.StartNs },
 		Less:    (*Call).startsBefore,
-	}, yield))
+	}
+}
+
+// Advance passes on the calls that started before untilNs, Unix ns. It must not decrease. No call that is added to the
+// Timeline later may have started before it. It returns the first error of reading the recording or of yield; then the
+// feed does not go on.
+func (c *CallFeed) Advance(untilNs int64) error {
+	c.hasAdvanced = true
+	c.reader.Window = c.reader.windowOfRecording()
+	return c.passRows(untilNs)
+}
+
+// Finish passes on all remaining calls. CallCounter.Weights count all sampled launches only from then on. It returns the first error of reading the recording or of yield.
+func (c *CallFeed) Finish() error {
+	defer c.rows.Close()
+	if c.hasAdvanced {
+		c.reader.Window = c.reader.windowOfRecording()
+		c.reader.Weights = c.reader.T.LaunchWeights(c.reader.Window)
+	}
+	return c.passRows(math.MaxInt64)
+}
+
+func (c *CallFeed) passRows(limitNs int64) error {
+	r := c.reader
+	c.rows.Grow(r.T.Calls, limitNs)
+	return r.T.WrapReadError(c.rows.EachRow(c.yield))
 }
 
 func (r *CallReader) loadGroup(g *format.Group, rows []Call) []Call {

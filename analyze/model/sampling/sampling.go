@@ -42,8 +42,9 @@ func (s *SamplingSwitches) AddNote(r *format.Row) {
 	}
 }
 
-// ComputeWindows computes NoLaunches and NoStacks. Call it once, after the last Add.
+// ComputeWindows computes NoLaunches and NoStacks. Call it after the last AddNote.
 func (s *SamplingSwitches) ComputeWindows() {
+	s.NoLaunches, s.NoStacks = nil, nil
 	slices.SortStableFunc(s.switches, func(a, b samplingSwitch) int { return cmp.Compare(a.atNs, b.atNs) })
 	for i := range s.switches {
 		n := &s.switches[i]
@@ -62,7 +63,6 @@ func (s *SamplingSwitches) ComputeWindows() {
 			(*times)[last].ToNs = n.atNs
 		}
 	}
-	s.switches = nil
 }
 
 // OverlapNs returns how much of the window w the times cover, in ns.

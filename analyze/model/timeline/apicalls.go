@@ -203,7 +203,6 @@ func (d contextDevices) learnDevice(key contextKey, device int32) {
 // learnContexts finds the device of each context from the calls that create contexts. If some calls
 // lack a device, it also uses all other calls in the same context.
 func (t *Timeline) learnContexts() error {
-	t.contexts = make(contextDevices)
 	for i := range t.API.Calls {
 		if c := &t.API.Calls[i]; c.Kind == APICreateContext || c.Kind == APIRetainPrimary {
 			t.contexts.learnDevice(contextKey{c.Pid, c.ptr}, c.Device)
@@ -213,7 +212,7 @@ func (t *Timeline) learnContexts() error {
 		return nil
 	}
 	s := &t.API
-	for _, spans := range [][]Span{t.Memory, t.Calls} {
+	for _, spans := range [][]Span{t.Memory[t.learned.memory:], t.Calls[t.learned.calls:]} {
 		for _, sp := range spans {
 			s.Pid, s.Device = sp.Group.Int32("pid", s.Pid), sp.Group.Int32("device", s.Device)
 			s.Context = sp.Group.Int64("context", s.Context)
@@ -231,6 +230,7 @@ func (t *Timeline) learnContexts() error {
 			}
 		}
 	}
+	t.learned = scannedSpans{len(t.Memory), len(t.Calls)}
 	return nil
 }
 

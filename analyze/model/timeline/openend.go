@@ -21,7 +21,8 @@ func OpenEnd(rec *format.Recording) (*Timeline, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := RunParallel(t.scanEnd, t.readStacks); err != nil { // calls and stacks share no data
+	readStacks := func() error { return t.readStacks(make(map[format.Frame]int32)) }
+	if err := RunParallel(t.scanEnd, readStacks); err != nil { // calls and stacks share no data
 		return nil, err
 	}
 	t.keepOpened()

@@ -49,8 +49,28 @@ type Timeline struct {
 	// before FindSegments.
 	segments  *livemem.BlockNumberSet
 	memo      *memo
-	opened    *Timeline       // state after Open or AddSourceLines, which no replay changes
+	opened    *Timeline       // state after Open, Extend or AddSourceLines, which no replay changes
 	teardowns map[int32]int64 // by pid: start of the teardown, Unix ns; nil before the first use
+
+	// The fields below remember how much of a growing recording was read.
+	extended    int                    // how often Extend was called
+	groups      int                    // row groups so far
+	frameIDs    map[format.Frame]int32 // index in Stacks.Frames; nil before the first Extend
+	learned     scannedSpans           // row groups that learnContexts has read
+	areas       *deviceAreas           // nil before the first use
+	votes       contextVotes
+	uses        contextUses
+	lastAllocs  lastAllocs
+	blockAllocs lastAllocs
+}
+
+// scannedSpans counts the row groups that a search has read.
+type scannedSpans struct{ memory, calls int }
+
+// lastAllocs has the last allocation of each process.
+type lastAllocs struct {
+	spans int             // row groups that were read
+	ns    map[int32]int64 // by pid, Unix ns
 }
 
 // Open reads the facts and stacks of a recording and scans its calls. The recording must stay open
@@ -60,26 +80,35 @@ func Open(rec *format.Recording) (*Timeline, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := RunParallel(t.scanCalls, t.readStacks); err != nil { // calls and stacks share no data
+	if err := t.addRows(make(map[format.Frame]int32)); err != nil {
 		return nil, err
 	}
+	return t, nil
+}
+
+// addRows reads the stacks of Rec and scans its calls, and brings up to date what follows from all rows.
+func (t *Timeline) addRows(frameIDs map[format.Frame]int32) error {
+	readStacks := func() error { return t.readStacks(frameIDs) }
+	if err := RunParallel(t.scanCalls, readStacks); err != nil { // calls and stacks share no data
+		return err
+	}
 	if err := t.learnContexts(); err != nil {
-		return nil, err
+		return err
 	}
 	if t.Scan.unknownDevice {
 		if err := t.learnContextsByMemory(); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if err := t.readEvents(); err != nil {
-		return nil, err
+		return err
 	}
 	t.Free = t.freeMemorySamples()
 	if l := t.SamplingCoverage(); l.Sampled {
 		t.Facts.Notes = append(t.Facts.Notes, l.FormatNote())
 	}
 	t.keepOpened()
-	return t, nil
+	return nil
 }
 
 // readFacts returns a Timeline with the facts of a recording only.
@@ -88,10 +117,12 @@ func readFacts(rec *format.Recording) (*Timeline, error) {
 		Rec:             rec,
 		Origins:         origin.NewOriginTable(),
 		memo:            new(memo),
+		contexts:        make(contextDevices),
 		createdContexts: make(map[contextKey]bool),
 		Allocators:      caching.NewAllocatorNumbers(),
 	}
 	t.Scan.Stacks = make(map[string]int64)
+	t.Stacks.Stacks, t.Stacks.About = make(map[int32][]int32), make(map[int32]stack.StackInfo)
 	f, err := facts.Read(rec)
 	if err != nil {
 		return nil, err
@@ -118,12 +149,16 @@ func (t *Timeline) NewView() *Timeline {
 	// Each View needs column buffers of its own.
 	v.Scan.start, v.Scan.flags, v.Scan.device, v.Scan.status = nil, nil, nil, format.Strings{}
 	v.API = APIScan{Calls: t.API.Calls, uuids: t.API.uuids}
+	v.blockAllocs = lastAllocs{}
 	return &v
 }
 
 // scanCalls records the positions of the row groups with calls and allocator events.
 func (t *Timeline) scanCalls() error {
+	first := t.groups
+	t.groups += len(t.Rec.Groups())
 	for i, g := range t.Rec.Groups() {
+		i += first
 		switch g.Class() {
 		case format.ClassMemory:
 			t.Memory = append(t.Memory, t.Scan.addGroup(g, i))
