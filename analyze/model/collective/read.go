@@ -19,7 +19,7 @@ func Read(t *timeline.Timeline, opt query.Options) (*Survey, error) {
 	if err := r.readCommunicators(t); err != nil {
 		return nil, t.WrapReadError(err)
 	}
-	for _, g := range t.Rec.Groups() {
+	for _, g := range t.Groups {
 		if g.Class() == format.ClassCollective {
 			r.addGroup(g)
 		}
@@ -33,7 +33,7 @@ func Read(t *timeline.Timeline, opt query.Options) (*Survey, error) {
 
 // HasRows reports whether the recording has rows of class collective.
 func HasRows(t *timeline.Timeline) bool {
-	return slices.ContainsFunc(t.Rec.Groups(), func(g *format.Group) bool {
+	return slices.ContainsFunc(t.Groups, func(g *format.Group) bool {
 		return g.Class() == format.ClassCollective
 	})
 }

@@ -36,7 +36,7 @@ func (s *Survey) replayMemory(onDriver func(*livemem.Change)) (err error) {
 
 // replayDriver replays driver memory, or only takes the counts of an earlier replay if no observer needs more.
 func (s *Survey) replayDriver(driver func(*livemem.Change)) (err error) {
-	if !s.has(needsLateCalls) && !s.has(func(o *Observer) bool { return o.Driver != nil }) {
+	if !s.has(needsDriver) {
 		s.Counts, err = s.Timeline.ReplayCounts()
 		return err
 	}

@@ -42,8 +42,8 @@ type Observer struct {
 	Alongside func() error
 }
 
-// Survey is one reading of a recording for many observers. Add observers, call Read once, and use the results. A
-// Survey is not safe for concurrent use.
+// Survey is one reading of a recording for many observers. Add observers, call Read once, and use the results. While a
+// recording grows, call Advance many times and Finish once instead. A Survey is not safe for concurrent use.
 type Survey struct {
 	// Timeline is a view that no other goroutine uses. Filter selects the calls of Observer.Call.
 	Timeline *timeline.Timeline
@@ -62,6 +62,7 @@ type Survey struct {
 	observers []Observer
 	shared    map[any]any
 	cache     format.ColumnCache // of the current row group
+	feed      *feed              // nil before Advance
 }
 
 // New returns a Survey without observers.
@@ -102,12 +103,15 @@ func (s *Survey) has(needs func(*Observer) bool) bool {
 
 func needsCalls(o *Observer) bool      { return o.Call != nil && !o.NeedsHostMemory }
 func needsLateCalls(o *Observer) bool  { return o.Call != nil && o.NeedsHostMemory }
+func needsDriver(o *Observer) bool     { return o.Driver != nil || o.NeedsHostMemory }
 func needsProgram(o *Observer) bool    { return o.Program != nil }
 func needsAllocators(o *Observer) bool { return o.Allocator != nil }
 
 // Read reads the recording for all observers. After an error, results are not complete and must not be used.
-func (s *Survey) Read() error {
-	read := s.readRecording
+func (s *Survey) Read() error { return s.readAlongside(s.readRecording) }
+
+// readAlongside calls read and, at the same time, Alongside of all observers.
+func (s *Survey) readAlongside(read func() error) error {
 	for i := range s.observers {
 		if alongside := s.observers[i].Alongside; alongside != nil {
 			before := read
@@ -133,8 +137,13 @@ func (s *Survey) readRecording() error {
 		return runUntilError(func() error { return s.readCalls(needsCalls) }, s.readMemoryGroups, s.readHostRows)
 	}
 	replay := func() error { return s.replayMemory(s.addHostMemory) }
-	if err := timeline.RunParallel(replay, scan); err != nil || !s.has(needsLateCalls) {
-		return err
+	return runUntilError(func() error { return timeline.RunParallel(replay, scan) }, s.readLateCalls)
+}
+
+// readLateCalls passes calls to the observers that need host memory.
+func (s *Survey) readLateCalls() error {
+	if !s.has(needsLateCalls) {
+		return nil
 	}
 	return s.readOrderedCalls(needsLateCalls, func(sp timeline.Span) *format.Group { return sp.Group })
 }
@@ -153,12 +162,20 @@ func (s *Survey) addHostMemory(c *livemem.Change) { s.HostMemory.AddChange(s.Tim
 
 // readMemoryGroups passes the row groups of memory calls to the observers.
 func (s *Survey) readMemoryGroups() error {
-	observe := s.groupFunctions(func(o *Observer) func(timeline.Span, *format.Group) { return o.MemoryGroup })
+	return s.observeGroups(
+		objects.SpansInOrder(s.Timeline.Memory),
+		func(o *Observer) groupFunction { return o.MemoryGroup },
+	)
+}
+
+// observeGroups passes row groups to the functions that of selects.
+func (s *Survey) observeGroups(spans []timeline.Span, of func(*Observer) groupFunction) error {
+	observe := s.groupFunctions(of)
 	if len(observe) == 0 {
 		return nil
 	}
 	var cache format.ColumnCache
-	for _, sp := range objects.SpansInOrder(s.Timeline.Memory) {
+	for _, sp := range spans {
 		g := cache.Wrap(sp.Group)
 		for _, f := range observe {
 			f(sp, g)
@@ -170,10 +187,11 @@ func (s *Survey) readMemoryGroups() error {
 	return nil
 }
 
+// groupFunction gets a row group. It reads columns of the Group, which may cache them, and not those of the Span.
+type groupFunction = func(timeline.Span, *format.Group)
+
 // groupFunctions returns the functions for row groups of all observers that have one.
-func (s *Survey) groupFunctions(
-	of func(*Observer) func(timeline.Span, *format.Group),
-) (list []func(timeline.Span, *format.Group)) {
+func (s *Survey) groupFunctions(of func(*Observer) groupFunction) (list []groupFunction) {
 	for i := range s.observers {
 		if f := of(&s.observers[i]); f != nil {
 			list = append(list, f)
@@ -184,7 +202,7 @@ func (s *Survey) groupFunctions(
 
 // readCalls passes the row groups of calls to the observers, and single calls to those that isIn selects.
 func (s *Survey) readCalls(isIn func(*Observer) bool) error {
-	observe := s.groupFunctions(func(o *Observer) func(timeline.Span, *format.Group) { return o.CallGroup })
+	observe := s.groupFunctions(func(o *Observer) groupFunction { return o.CallGroup })
 	if len(observe) == 0 && !s.has(isIn) {
 		return nil
 	}
@@ -199,6 +217,12 @@ func (s *Survey) readCalls(isIn func(*Observer) bool) error {
 
 // readOrderedCalls passes calls to the observers that isIn selects, in the order of their start.
 func (s *Survey) readOrderedCalls(isIn func(*Observer) bool, open func(timeline.Span) *format.Group) error {
+	return s.Reader.EachCallFrom(open, s.callFunction(isIn))
+}
+
+// callFunction returns a function that passes a call to the observers that isIn selects. It makes the Reader read only
+// their calls.
+func (s *Survey) callFunction(isIn func(*Observer) bool) func(*calls.Call) error {
 	observe := make([][]func(*calls.Call) error, len(s.Reader.Kinds)) // by Call.Kind
 	var kinds []string
 	for i := range s.observers {
@@ -213,14 +237,14 @@ func (s *Survey) readOrderedCalls(isIn func(*Observer) bool, open func(timeline.
 		}
 	}
 	s.Reader.SelectKinds(kinds)
-	return s.Reader.EachCallFrom(open, func(c *calls.Call) error {
+	return func(c *calls.Call) error {
 		for _, f := range observe[c.Kind] {
 			if err := f(c); err != nil {
 				return err
 			}
 		}
 		return nil
-	})
+	}
 }
 
 // readHostRows passes the rows of class host to the observers.

@@ -9,8 +9,7 @@ import "github.com/gpurec/gpurec/format"
 //
 // After the last piece, the Timeline is like one that Open returns for the whole recording, with these exceptions:
 //
-//   - Rec is the last piece, so models that read row groups of Rec see only those of the last piece: communicators,
-//     collectives and waits.
+//   - Rec is the last piece.
 //   - A stack whose recording was rationed has frames only if its alias is in the same piece.
 //   - The device of a context is not learned from the memory of fills and copies in earlier pieces, if the device of
 //     that memory becomes known only later.
@@ -41,7 +40,7 @@ func (t *Timeline) Extend(piece *format.Recording) error {
 	}
 	t.extended++
 	t.Rec = piece
-	t.memo, t.weights, t.Counts, t.segments, t.teardowns = new(memo), nil, nil, nil, nil
+	t.memo, t.weights, t.segments, t.teardowns = new(memo), nil, nil, nil
 	if err := t.Facts.Extend(piece); err != nil {
 		return err
 	}

@@ -33,8 +33,8 @@ func OpenEnd(rec *format.Recording) (*Timeline, error) {
 // and Scan.Open those that the recorder counted.
 func (t *Timeline) scanEnd() error {
 	var events, allocatorEvents int64
-	groups := t.Rec.Groups()
-	for i, g := range slices.Backward(groups) {
+	t.Groups = t.Rec.Groups()
+	for i, g := range slices.Backward(t.Groups) {
 		switch g.Class() {
 		case format.ClassMemory:
 			events += int64(g.NumRows())

@@ -36,7 +36,8 @@ type Timeline struct {
 	Events          []livemem.MemoryEvent // ends of processes and contexts, in order of time
 	Free            []FreeMemorySample    // results of cuMemGetInfo, in order of time
 
-	Memory []Span // row groups of memory calls
+	Groups []*format.Group // all row groups, also those of earlier pieces
+	Memory []Span          // row groups of memory calls
 	Calls  []Span // row groups of all other calls
 
 	Allocations []Span // row groups of events of caching allocators
@@ -54,7 +55,6 @@ type Timeline struct {
 
 	// The fields below remember how much of a growing recording was read.
 	extended    int                    // how often Extend was called
-	groups      int                    // row groups so far
 	frameIDs    map[format.Frame]int32 // index in Stacks.Frames; nil before the first Extend
 	learned     scannedSpans           // row groups that learnContexts has read
 	areas       *deviceAreas           // nil before the first use
@@ -155,9 +155,9 @@ func (t *Timeline) NewView() *Timeline {
 
 // scanCalls records the positions of the row groups with calls and allocator events.
 func (t *Timeline) scanCalls() error {
-	first := t.groups
-	t.groups += len(t.Rec.Groups())
-	for i, g := range t.Rec.Groups() {
+	first := len(t.Groups)
+	t.Groups = append(t.Groups, t.Rec.Groups()...)
+	for i, g := range t.Groups[first:] {
 		i += first
 		switch g.Class() {
 		case format.ClassMemory:

@@ -68,7 +68,7 @@ func (s *Scan) ReadPolls() (*pollCounts, error) {
 // readPollCounts reads the counters. silentFrom is the start of the silent time, Unix ns.
 func (s *Scan) readPollCounts(p *pollCounts, silentFrom int64) error {
 	index := make(map[string]int)
-	for _, g := range s.T.Rec.Groups() {
+	for _, g := range s.T.Groups {
 		if g.Class() != format.ClassSample || !slices.Contains(g.Kinds(), format.KindCount) {
 			continue
 		}

@@ -140,6 +140,10 @@ func (s *Scan) markUnrecordedLaunches() {
 func (s *Scan) ReadSpan(sp timeline.Span, g *format.Group) {
 	if sp.FirstNs <= s.EndNs {
 		index := slices.IndexFunc(s.Spans, func(o timeline.Span) bool { return o.Group == sp.Group })
+		if index < 0 { // the recording has grown
+			index = len(s.Spans)
+			s.Spans = append(s.Spans, sp)
+		}
 		s.ReadRowGroup(g, int32(index))
 	}
 }
