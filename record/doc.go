@@ -26,20 +26,20 @@
 //	run times     startHelpers      BPF statistics           nothing
 //	host          startHostContext  accounts of context      rows of class host (dropped
 //	                                switches, one more for   and counted if it would block)
-//	                                looks and CPU samples
+//	                                snapshots and CPU samples
 //	progress      startProgress     which processes are      rows (may block)
 //	                                watched for GPU times
 //	slot finder   progress.Recorder scans of GPU memory: one found slots (may block)
 //	                                per process
 //	slot poller   progress.Recorder the slots and channels   progress rows (dropped and counted if
 //	                                of one process           it would block)
-//	thread states startHelpers      a hoststack.Looker       host rows (dropped and counted if it
+//	thread states startHelpers      a hoststack.Snapshotter  host rows (dropped and counted if it
 //	                                                         would block)
 //	census        startHelpers      communicators at the     censuses (dropped and counted if it
 //	                                start                    would block)
 //	host context  startHostContext  context switches and     host rows (dropped and counted if it
 //	                                watched threads          would block)
-//	looks         hostcontext       a hoststack.Looker       nothing: stacks are kept for host context
+//	snapshots     hostcontext       a hoststack.Snapshotter  nothing: stacks are kept for host context
 //	interpreters  startHostContext  the readers below        host rows (dropped and counted)
 //	GIL and GC    interpreter       the interpreter of one   nothing
 //	                                process

@@ -45,7 +45,7 @@ type Session struct {
 	// kernels finds the parameters of kernels; nil: the arguments of launches are not recorded.
 	kernels *kernelResolver
 	host    hostRecorders
-	// threadStates looks at all threads of silent processes; nil: it does not.
+	// threadStates takes snapshots of silent processes; nil: it does not.
 	threadStates *threadstate.Recorder
 	// earlierBlocks has an element for each process whose blocks are being read.
 	earlierBlocks chan struct{}

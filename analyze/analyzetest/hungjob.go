@@ -63,7 +63,7 @@ func HungJob(t testing.TB, ranks int, waits string, late format.WaitFact, lateFr
 	return tp
 }
 
-// addHungThread adds two looks at the main thread of a process, 57 s apart, in which it does the same.
+// addHungThread adds two snapshots of the main thread of a process, 57 s apart, in which it does the same.
 func (tp *TestRecording) addHungThread(pid int32, fact format.WaitFact, stack int32) {
 	fact.Thread, fact.Python = "python3", "3.12"
 	for at, when := range map[int64]string{2 * Second: format.WhenSilence, 59 * Second: format.WhenEnd} {

@@ -1,7 +1,7 @@
 // Package hoststack takes the stacks of all threads of a running process from outside: kernel, native
 // and Python frames. It does not stop the process, uses no ptrace, and writes nothing into it.
 //
-// A Looker takes a look in rounds:
+// A Snapshotter takes a snapshot in rounds:
 //
 //  1. The kernel copies state, registers, kernel stack, switch counts and 16 KiB of user stack of each
 //     thread that waits (package snapshot).
@@ -16,5 +16,5 @@
 //
 // The kernel's part comes first and never waits for the process. All that reads memory or mappings of
 // the process can wait, for example for a page on a dead file server. It runs in a goroutine of its
-// own. At the deadline, the look ends with the stacks that were read until then.
+// own. At the deadline, the snapshot ends with the stacks that were read until then.
 package hoststack

@@ -37,7 +37,7 @@ type Sample struct {
 
 // SetSampled samples the threads of a process hz times in each second in which they run, and no others of the
 // process. tids are numbers in the caller's PID namespace.
-func (l *Looker) SetSampled(ctx context.Context, pid int, tids []int, hz int) error {
+func (l *Snapshotter) SetSampled(ctx context.Context, pid int, tids []int, hz int) error {
 	s := l.sampled[pid]
 	if s != nil && (s.reader != l.reader || s.hz != hz) {
 		s.close() // the reader was replaced after a timeout
@@ -82,18 +82,18 @@ func (l *Looker) SetSampled(ctx context.Context, pid int, tids []int, hz int) er
 }
 
 // findRoots finds where the Python frames of threads begin, so that the kernel copies them with a sample.
-func (l *Looker) findRoots(ctx context.Context, pid int, tids []int) error {
+func (l *Snapshotter) findRoots(ctx context.Context, pid int, tids []int) error {
 	t, err := l.open(pid)
 	if err != nil {
 		return err
 	}
-	r := l.newGlance(t, pid)
+	r := l.newPartial(t, pid)
 	var roots map[uint64]snapshot.PythonRoot
 	err = l.runWithDeadline(ctx, t, r, func(context.Context) error {
 		if err := r.readFirst(tids); err != nil {
 			return err
 		}
-		if err := r.prepareGlance(); err != nil {
+		if err := r.preparePartial(); err != nil {
 			return err
 		}
 		found := r.python.roots(r.first)
@@ -113,7 +113,7 @@ func (l *Looker) findRoots(ctx context.Context, pid int, tids []int) error {
 }
 
 // setRoots sets where the Python frames of a process's threads begin.
-func (l *Looker) setRoots(pid int, roots map[uint64]snapshot.PythonRoot) error {
+func (l *Snapshotter) setRoots(pid int, roots map[uint64]snapshot.PythonRoot) error {
 	s := l.sampled[pid]
 	if s == nil || maps.Equal(s.roots, roots) {
 		return nil
@@ -127,7 +127,7 @@ func (l *Looker) setRoots(pid int, roots map[uint64]snapshot.PythonRoot) error {
 }
 
 // Samples returns the samples since the last call. lost is the number of samples that were lost so far.
-func (l *Looker) Samples(ctx context.Context) (samples []Sample, lost int64, err error) {
+func (l *Snapshotter) Samples(ctx context.Context) (samples []Sample, lost int64, err error) {
 	byPid := make(map[int][]*snapshot.Snapshot)
 	n, err := l.reader.ReadSamples(func(s *snapshot.Snapshot) {
 		byPid[int(s.Tgid)] = append(byPid[int(s.Tgid)], s)
@@ -146,19 +146,19 @@ func (l *Looker) Samples(ctx context.Context) (samples []Sample, lost int64, err
 }
 
 // unwindSamples returns the samples of one process. After a timeout they have no user frames.
-func (l *Looker) unwindSamples(ctx context.Context, pid int, list []*snapshot.Snapshot) ([]Sample, error) {
+func (l *Snapshotter) unwindSamples(ctx context.Context, pid int, list []*snapshot.Snapshot) ([]Sample, error) {
 	t, err := l.open(pid)
 	if err != nil {
 		return nil, nil //nolint:nilerr // the process has ended
 	}
-	r := l.newGlance(t, pid)
+	r := l.newPartial(t, pid)
 	r.first = make(map[uint32]*snapshot.Snapshot)
 	for _, s := range list {
 		r.first[s.Tid] = s
 	}
 	var candidates []*candidate
 	err = l.runWithDeadline(ctx, t, r, func(context.Context) error {
-		if err := r.prepareGlance(); err != nil {
+		if err := r.preparePartial(); err != nil {
 			return err
 		}
 		for _, s := range list {

@@ -12,7 +12,7 @@
 // every 5 ms in many programs.
 //
 // A reading costs 3.2 µs of CPU time: one system call for GIL, collector and the thread that held the GIL last. A
-// look at a thread that may wait for the GIL costs 2.2 µs, a search for the interpreter 0.4 to 0.9 ms. A wake-up
+// check of a thread that may wait for the GIL costs 2.2 µs, a search for the interpreter 0.4 to 0.9 ms. A wake-up
 // costs 35 to 100 µs, far more than a reading. In auto mode, the rate of 200 Hz falls until all of it is below 0.5 %
 // of a core: to 35 Hz here. The constant 1,000 Hz of full mode cost 5 % (2026-11-23, a virtual machine with two
 // cores; a wake-up without one costs a few µs).

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// listInterval is the time between two looks for processes that have come or ended.
+	// listInterval is the time between two searches for processes that have come or ended.
 	listInterval = 200 * time.Millisecond
 	// reportInterval is the time between two rows of a metric.
 	reportInterval = time.Second

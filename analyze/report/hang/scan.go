@@ -31,7 +31,7 @@ type Scan struct {
 	Long      []callRef // heap of the longest calls that returned, shortest first
 	details   map[rowRef]*callDetails
 	works     gpuWorks
-	looks     map[int32][]threadstate.Look // by pid
+	snapshots map[int32][]threadstate.Snapshot // by pid
 
 	// thread and history are those of the last row, because most rows have the same thread as the
 	// row before.

@@ -187,7 +187,7 @@ var silentCases = []silentCase{
 		"process 42 python3 hangs: waits for the GPU in cuStreamSynchronize, at step (train.py:31), for at least 1m0s",
 		"step (train.py:31) in process 42 python3", 1,
 	},
-	{"no look", process(), "", "", "", 0},
+	{"no snapshot", process(), "", "", "", 0},
 }
 
 // TestProcessesThatHungBeforeTheRecording checks that hang, rules and summary have one verdict.

@@ -22,8 +22,8 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// DefaultDeadline is the longest time for reads of a process's memory in one look, if the context of the
-// look has no deadline.
+// DefaultDeadline is the longest time for reads of a process's memory in one snapshot, if the context of the
+// snapshot has no deadline.
 const DefaultDeadline = 10 * time.Second
 
 // Reasons why Open fails.
@@ -34,9 +34,9 @@ var (
 	ErrTooOld = snapshot.ErrTooOld
 )
 
-// Looker looks at processes. It keeps unwind tables and symbols from look to look. Its methods must
+// Snapshotter takes snapshots of processes. It keeps unwind tables and symbols from snapshot to snapshot. Its methods must
 // not run concurrently. Close releases it.
-type Looker struct {
+type Snapshotter struct {
 	reader  *snapshot.Reader
 	targets map[int]*target
 	kernel  map[uint64]format.Frame // kernel functions by address
@@ -49,30 +49,30 @@ type Looker struct {
 type target struct {
 	process *process.Process
 	space   *space
-	// facts are read in the first look. Only one look of a process runs at a time.
+	// facts are read in the first snapshot. Only one snapshot of a process runs at a time.
 	facts       *process.Facts
-	descriptors descriptors // for the caller of Look only
-	// interpreter is the Python of the process at checkedAt, nil for none. Only glances keep it.
+	descriptors descriptors // for the caller of Take only
+	// interpreter is the Python of the process at checkedAt, nil for none. Only partial snapshots keep it.
 	interpreter *cpython.Interpreter
 	checkedAt   time.Time
-	// stuck is not nil while a look waits for the process beyond its deadline.
+	// stuck is not nil while a snapshot waits for the process beyond its deadline.
 	stuck chan struct{}
 }
 
 // Open loads the BPF programs. Errors are those of snapshot.Open.
-func Open() (*Looker, error) {
+func Open() (*Snapshotter, error) {
 	reader, err := snapshot.Open()
 	if err != nil {
 		return nil, err
 	}
-	return &Looker{
+	return &Snapshotter{
 		reader: reader, targets: make(map[int]*target), kernel: make(map[uint64]format.Frame), files: newFileCache(),
 		sampled: make(map[int]*sampled),
 	}, nil
 }
 
-// DropPrivileges gives up all capabilities that looks do not need, on all threads of this process and
-// permanently: the processes control the data that looks read.
+// DropPrivileges gives up all capabilities that snapshots do not need, on all threads of this process and
+// permanently: the processes control the data that snapshots read.
 func DropPrivileges() error {
 	return privilege.DropCapabilities([]privilege.Capability{
 		unix.CAP_BPF, unix.CAP_PERFMON, // iterators, CPU clocks, and new programs after a timeout
@@ -82,7 +82,7 @@ func DropPrivileges() error {
 }
 
 // Close releases programs and files.
-func (l *Looker) Close() {
+func (l *Snapshotter) Close() {
 	for _, s := range l.sampled {
 		s.close()
 	}
@@ -93,16 +93,16 @@ func (l *Looker) Close() {
 	l.files.close()
 }
 
-// Look takes the stacks of all threads of a process. It reads memory of the process until the
+// Take takes the stacks of all threads of a process. It reads memory of the process until the
 // deadline of ctx. The error is a *process.Error if there is no such process.
-func (l *Looker) Look(ctx context.Context, pid int) (*Look, error) {
+func (l *Snapshotter) Take(ctx context.Context, pid int) (*ProcessSnapshot, error) {
 	begin := time.Now()
 	t, err := l.open(pid)
 	if err != nil {
 		return nil, err
 	}
-	look := &Look{Pid: pid, Name: t.process.Comm, Taken: begin}
-	r := &rounds{looker: l, target: t, pid: pid, look: look, found: make(map[uint32]*candidate)}
+	result := &ProcessSnapshot{Pid: pid, Name: t.process.Comm, Taken: begin}
+	r := &rounds{snapshotter: l, target: t, pid: pid, result: result, found: make(map[uint32]*candidate)}
 	if err := l.reader.Reset(); err != nil {
 		return nil, err
 	}
@@ -117,12 +117,12 @@ func (l *Looker) Look(ctx context.Context, pid int) (*Look, error) {
 		return nil, err
 	}
 	r.finish()
-	look.Took = time.Since(begin)
-	return look, nil
+	result.Took = time.Since(begin)
+	return result, nil
 }
 
 // open returns the target of a pid. A reused pid is another process.
-func (l *Looker) open(pid int) (*target, error) {
+func (l *Snapshotter) open(pid int) (*target, error) {
 	if t := l.targets[pid]; t != nil {
 		if t.process.Alive() {
 			if t.stuck == nil {
@@ -143,8 +143,8 @@ func (l *Looker) open(pid int) (*target, error) {
 }
 
 // runWithDeadline runs the rounds in a goroutine, because reads of the process can wait without end.
-// After the deadline, that goroutine keeps the reader until it ends, and the Looker gets another one.
-func (l *Looker) runWithDeadline(
+// After the deadline, that goroutine keeps the reader until it ends, and the Snapshotter gets another one.
+func (l *Snapshotter) runWithDeadline(
 	ctx context.Context, t *target, r *rounds, run func(context.Context) error,
 ) error {
 	if t.stuck != nil {
@@ -197,7 +197,7 @@ func (l *Looker) runWithDeadline(
 }
 
 // nameKernelFrames returns the frames of a kernel stack.
-func (l *Looker) nameKernelFrames(s *snapshot.Snapshot) []format.Frame {
+func (l *Snapshotter) nameKernelFrames(s *snapshot.Snapshot) []format.Frame {
 	var frames []format.Frame
 	for _, addr := range s.KernelStack() {
 		frame, ok := l.kernel[addr]
