@@ -46,8 +46,8 @@ process that hangs, also if gpurec did not record it before.
 
 It does not stop the process, uses no ptrace, and writes nothing into it. Threads that
 wait are read by a BPF iterator. Threads that run are sampled by a CPU-clock event. A
-stack is shown only if its thread did not run while it was read. Threads that moved in
-each try are shown as missed, with their state.
+stack is shown only if its thread did not run while it was read. A thread that ran
+during every attempt is listed as missed, with its state.
 
 Of processes that use NCCL, it shows the communicators: rank, size, and how many
 collectives of each function the rank has launched. With several ranks, it shows which

@@ -7,9 +7,9 @@
 //     thread that waits (package snapshot).
 //  2. Package remote unwinds the copy. What it lacks is read by process_vm_readv, as are the Python
 //     frames (package cpython), which are in the heap.
-//  3. The switch counts are read again. What was copied by the kernel counts if the counts were equal
-//     around the copy. What was read later counts if they were equal around the round. Other threads
-//     take part in the next round.
+//  3. The switch counts are read again. A kernel copy is valid if the thread's switch count did not
+//     change during it. Later reads are valid if the count did not change during the round. Threads
+//     without a valid stack take part in the next round.
 //
 // Threads that run are interrupted by a CPU-clock event, which copies stack and Python frames. A
 // thread that no round catches is reported as missed, with its state.

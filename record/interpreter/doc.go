@@ -3,8 +3,8 @@
 // It reads the state of the main interpreter by process_vm_readv. It writes nothing into the process, places no
 // probes, and does not stop it. Package cpython checks the structures before it believes them.
 //
-// Each process has one goroutine, since a reading of another process's memory can wait for ever. Such a reading is
-// named by Missing. The end of a recording waits for it for a second, and the goroutine ends with the process.
+// Each process has one goroutine, since reading another process's memory can block. Missing reports blocked reads.
+// The end of a recording waits up to a second for such a read. The goroutine ends with the process.
 //
 // All values are samples. A pause begins and ends in the middle between two readings, so that the sum of pauses has
 // no bias, and each row says how far its ends can be off. Collections between two readings have no row, but the

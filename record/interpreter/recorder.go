@@ -49,8 +49,8 @@ type Options struct {
 	Threads func() []uint64
 }
 
-// Recorder reads the interpreters of processes. Run starts one goroutine for each process, since a
-// reading of another process's memory can wait for ever.
+// Recorder reads the interpreters of processes. Run starts one goroutine for each process, since
+// reading another process's memory can block.
 type Recorder struct {
 	options  Options
 	pace     *pace

@@ -146,8 +146,8 @@ func (v *survey) AddCall(c *Call) {
 	}
 }
 
-// A work begins after its call. So the first call after a pause tells its channel from the channels of
-// other streams with as many calls.
+// An operation begins after its call. After a pause, only the channel of this stream can advance. This
+// separates streams with equal call counts.
 const (
 	sparseNs      = 100_000
 	maxEarlyMarks = 4096

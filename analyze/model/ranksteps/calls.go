@@ -10,7 +10,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// callKind is the part that a call has in the time of a host.
+// callKind is the role of a call in the time of a host.
 type callKind uint8
 
 const (

@@ -91,8 +91,8 @@ func (r *reader) framesOf(id int32) []format.Frame {
 	return frames
 }
 
-// SinceNs returns for how long a thread of the last snapshot has done the same at least: since it came to
-// a processor, or since the first of the snapshots before in which its stack was equal.
+// SinceNs returns the minimum time, ns, that a thread of the last snapshot has been in its current state. The
+// time starts when the thread last ran, or at the earliest of the preceding snapshots with the same stack.
 func SinceNs(snapshots []Snapshot, t *Thread, atNs int64) int64 {
 	if len(snapshots) == 0 {
 		return 0

@@ -95,7 +95,7 @@ func (m *deviceAreas) deviceOf(pid int32, ptr int64) int32 {
 	return -1
 }
 
-// PeerCopies tells copies between two devices from others.
+// PeerCopies identifies copies between two devices.
 type PeerCopies struct{ areas *deviceAreas }
 
 // ReadPeerCopies reads the devices of all recorded memory.

@@ -16,7 +16,7 @@ type SilentVerdict struct {
 	// State is StateHanging, or StateWaiting. Ranks wait if none of them is in a call of CUDA or NCCL, or reduces
 	// data: a server without requests looks the same.
 	State   HangState
-	SinceNs int64 // for which the thread has done the same at least
+	SinceNs int64 // minimum time that the thread has been in its current state
 	// IsAwaited reports that other ranks of its job wait, and this one does not: it is the cause.
 	IsAwaited bool
 }

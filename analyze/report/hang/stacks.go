@@ -30,8 +30,8 @@ func (s *Scan) mainThread(pid, preferred int32) (*threadstate.Snapshot, *threads
 	return snapshot, snapshot.Main(preferred)
 }
 
-// sinceNs returns for how long a thread has done the same at least. A process without any call in the
-// recording was in its CUDA call all the time.
+// sinceNs returns the minimum time, ns, that a thread has been in its current state. A process without any
+// call in the recording was in its CUDA call all the time.
 func (s *Scan) sinceNs(t *threadstate.Thread) int64 {
 	since := threadstate.SinceNs(s.snapshots[t.Pid], t, s.EndNs)
 	isComplete := s.T.Rec.Meta.Totals().Lost == 0 && len(s.T.Rec.Meta.Classes) == 0
@@ -159,7 +159,7 @@ var stackColumns = []report.Column{
 	{Key: "state", Title: "STATE", Unit: report.UnitText, About: "state of the thread in the kernel"},
 	{
 		Key: "since_ns", Title: "SINCE", Unit: report.UnitNs,
-		About: "time for which the thread of the first process has done the same, at least",
+		About: "minimum time that the thread of the first process has been in this state",
 	},
 	{
 		Key: "does", Title: "DOES", Unit: report.UnitText,

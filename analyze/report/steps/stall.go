@@ -4,10 +4,9 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/activity"
 )
 
-// stalls finds the works in which the GPU stayed while the host waited in an outlier. The recorder reads
-// the counter of a channel all the time, so the work that the GPU stays in has a known start, and the
-// next known start is much later. This is an estimate: the recorder may have read no counter
-// for a while.
+// stalls finds the GPU operation that was running while the host waited in a slow step. The recorder reads
+// the counter of a channel all the time. So the start of that operation is known, and the next known start
+// is much later. This is an estimate: the recorder may have read no counter for a while.
 type stalls struct {
 	last, measured map[int32]*startedWork // latest works with a known and with a measured start, by channel
 }
