@@ -22,13 +22,13 @@ const (
 // or that have moved meanwhile are left out. It is Take for frequent use: mappings and interpreter are up to ten
 // seconds old. tids are numbers in the caller's PID namespace. The error is a *process.Error if there is
 // no such process.
-func (l *Snapshotter) TakePartial(ctx context.Context, pid int, tids []int) ([]Thread, error) {
-	t, err := l.open(pid)
+func (sn *Snapshotter) TakePartial(ctx context.Context, pid int, tids []int) ([]Thread, error) {
+	t, err := sn.open(pid)
 	if err != nil {
 		return nil, err
 	}
-	r := l.newPartial(t, pid)
-	if err := l.runWithDeadline(
+	r := sn.newPartial(t, pid)
+	if err := sn.runWithDeadline(
 		ctx,
 		t,
 		r,
@@ -40,8 +40,8 @@ func (l *Snapshotter) TakePartial(ctx context.Context, pid int, tids []int) ([]T
 }
 
 // newPartial returns the rounds of a partial snapshot.
-func (l *Snapshotter) newPartial(t *target, pid int) *rounds {
-	return &rounds{snapshotter: l, target: t, pid: pid, found: make(map[uint32]*candidate), round: 1, isPartial: true}
+func (sn *Snapshotter) newPartial(t *target, pid int) *rounds {
+	return &rounds{snapshotter: sn, target: t, pid: pid, found: make(map[uint32]*candidate), round: 1, isPartial: true}
 }
 
 // finishPartial returns the threads with a stack. After a timeout it returns none.
@@ -60,18 +60,18 @@ func (r *rounds) finishPartial() []Thread {
 }
 
 // CPUNs returns the CPU time of all snapshots so far, ns. Safe for concurrent use.
-func (l *Snapshotter) CPUNs() int64 { return l.cpuNs.Load() }
+func (sn *Snapshotter) CPUNs() int64 { return sn.cpuNs.Load() }
 
 // Forget releases what is kept for a process.
-func (l *Snapshotter) Forget(pid int) {
-	if s := l.sampled[pid]; s != nil {
+func (sn *Snapshotter) Forget(pid int) {
+	if s := sn.sampled[pid]; s != nil {
 		s.close()
-		delete(l.sampled, pid)
+		delete(sn.sampled, pid)
 	}
-	if t := l.targets[pid]; t != nil && t.stuck == nil {
+	if t := sn.targets[pid]; t != nil && t.stuck == nil {
 		t.process.Close()
-		delete(l.targets, pid)
-		l.reader.ForgetLinks()
+		delete(sn.targets, pid)
+		sn.reader.ForgetLinks()
 	}
 }
 

@@ -82,28 +82,28 @@ func DropPrivileges() error {
 }
 
 // Close releases programs and files.
-func (l *Snapshotter) Close() {
-	for _, s := range l.sampled {
+func (sn *Snapshotter) Close() {
+	for _, s := range sn.sampled {
 		s.close()
 	}
-	l.reader.Close()
-	for _, t := range l.targets {
+	sn.reader.Close()
+	for _, t := range sn.targets {
 		t.process.Close()
 	}
-	l.files.close()
+	sn.files.close()
 }
 
 // Take takes the stacks of all threads of a process. It reads memory of the process until the
 // deadline of ctx. The error is a *process.Error if there is no such process.
-func (l *Snapshotter) Take(ctx context.Context, pid int) (*ProcessSnapshot, error) {
+func (sn *Snapshotter) Take(ctx context.Context, pid int) (*ProcessSnapshot, error) {
 	begin := time.Now()
-	t, err := l.open(pid)
+	t, err := sn.open(pid)
 	if err != nil {
 		return nil, err
 	}
 	result := &ProcessSnapshot{Pid: pid, Name: t.process.Comm, Taken: begin}
-	r := &rounds{snapshotter: l, target: t, pid: pid, result: result, found: make(map[uint32]*candidate)}
-	if err := l.reader.Reset(); err != nil {
+	r := &rounds{snapshotter: sn, target: t, pid: pid, result: result, found: make(map[uint32]*candidate)}
+	if err := sn.reader.Reset(); err != nil {
 		return nil, err
 	}
 	if r.before, err = r.states(); err != nil {
@@ -113,7 +113,7 @@ func (l *Snapshotter) Take(ctx context.Context, pid int) (*ProcessSnapshot, erro
 		return nil, &process.Error{Pid: pid, Comm: t.process.Comm, Err: process.ErrNoProcess}
 	}
 	r.first = r.before
-	if err := l.runWithDeadline(ctx, t, r, r.run); err != nil {
+	if err := sn.runWithDeadline(ctx, t, r, r.run); err != nil {
 		return nil, err
 	}
 	r.finish()
@@ -122,8 +122,8 @@ func (l *Snapshotter) Take(ctx context.Context, pid int) (*ProcessSnapshot, erro
 }
 
 // open returns the target of a pid. A reused pid is another process.
-func (l *Snapshotter) open(pid int) (*target, error) {
-	if t := l.targets[pid]; t != nil {
+func (sn *Snapshotter) open(pid int) (*target, error) {
+	if t := sn.targets[pid]; t != nil {
 		if t.process.Alive() {
 			if t.stuck == nil {
 				t.process.RereadComm()
@@ -131,20 +131,20 @@ func (l *Snapshotter) open(pid int) (*target, error) {
 			return t, nil
 		}
 		t.process.Close()
-		delete(l.targets, pid)
+		delete(sn.targets, pid)
 	}
 	p, err := process.Open(pid)
 	if err != nil {
 		return nil, err
 	}
-	t := &target{process: p, space: newSpace(p, l.files), descriptors: descriptors{process: p}}
-	l.targets[pid] = t
+	t := &target{process: p, space: newSpace(p, sn.files), descriptors: descriptors{process: p}}
+	sn.targets[pid] = t
 	return t, nil
 }
 
 // runWithDeadline runs the rounds in a goroutine, because reads of the process can wait without end.
 // After the deadline, that goroutine keeps the reader until it ends, and the Snapshotter gets another one.
-func (l *Snapshotter) runWithDeadline(
+func (sn *Snapshotter) runWithDeadline(
 	ctx context.Context, t *target, r *rounds, run func(context.Context) error,
 ) error {
 	if t.stuck != nil {
@@ -162,14 +162,14 @@ func (l *Snapshotter) runWithDeadline(
 		defer cancel()
 	}
 	done, ended := make(chan error, 1), make(chan struct{})
-	r.reader = l.reader
+	r.reader = sn.reader
 	go func() {
 		defer close(ended)
 		runtime.LockOSThread() // to read its CPU time
 		defer runtime.UnlockOSThread()
 		before := clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID)
 		err := run(ctx)
-		l.cpuNs.Add(clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID) - before)
+		sn.cpuNs.Add(clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID) - before)
 		done <- err
 	}()
 	select {
@@ -188,7 +188,7 @@ func (l *Snapshotter) runWithDeadline(
 	if err != nil {
 		return fmt.Errorf("a read of the process timed out: %w", err)
 	}
-	l.reader = reader
+	sn.reader = reader
 	go func() {
 		<-ended
 		r.reader.Close()
@@ -197,19 +197,19 @@ func (l *Snapshotter) runWithDeadline(
 }
 
 // nameKernelFrames returns the frames of a kernel stack.
-func (l *Snapshotter) nameKernelFrames(s *snapshot.Snapshot) []format.Frame {
+func (sn *Snapshotter) nameKernelFrames(s *snapshot.Snapshot) []format.Frame {
 	var frames []format.Frame
 	for _, addr := range s.KernelStack() {
-		frame, ok := l.kernel[addr]
+		frame, ok := sn.kernel[addr]
 		if !ok {
 			frame = format.Frame{Type: FrameKernel, Addr: int64(addr), Module: "kernel"}
-			if function, module, err := l.reader.KernelSymbol(addr); err == nil {
+			if function, module, err := sn.reader.KernelSymbol(addr); err == nil {
 				frame.Func, frame.SystemName = function, function
 				if module != "" {
 					frame.Module = module
 				}
 			}
-			l.kernel[addr] = frame
+			sn.kernel[addr] = frame
 		}
 		frames = append(frames, frame)
 	}

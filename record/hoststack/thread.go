@@ -112,10 +112,10 @@ type ProcessSnapshot struct {
 }
 
 // Count returns the number of threads with a status.
-func (l *ProcessSnapshot) Count(status string) int {
+func (s *ProcessSnapshot) Count(status string) int {
 	n := 0
-	for i := range l.Threads {
-		if l.Threads[i].Status == status {
+	for i := range s.Threads {
+		if s.Threads[i].Status == status {
 			n++
 		}
 	}

@@ -176,8 +176,8 @@ type mapReference struct {
 }
 
 // instructionRef returns the instruction that refers to the map.
-func (u mapReference) instructionRef() *asm.Instruction {
-	return &u.program.Instructions[u.instruction]
+func (r mapReference) instructionRef() *asm.Instruction {
+	return &r.program.Instructions[r.instruction]
 }
 
 // findMapReferences returns all instructions that refer to maps.

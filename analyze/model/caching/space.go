@@ -57,11 +57,11 @@ const (
 )
 
 // fitsRequest reports whether a request of the given bytes fits into the hole.
-func (g SpaceHole) fitsRequest(request int64) bool {
-	if g.bytes < request || g.class == HoleForSmallBlocks && request > MaxSmallRequestBytes {
+func (h SpaceHole) fitsRequest(request int64) bool {
+	if h.bytes < request || h.class == HoleForSmallBlocks && request > MaxSmallRequestBytes {
 		return false
 	}
-	return g.class != HoleForLargeBlocks || request > MaxSmallRequestBytes
+	return h.class != HoleForLargeBlocks || request > MaxSmallRequestBytes
 }
 
 // ExternalFragmentation returns the external fragmentation index, 0 to 1: the share of free bytes

@@ -61,26 +61,26 @@ type reportComparer struct {
 }
 
 // divisorText returns the divisors of the numbers as text, or "" if numbers are not divided.
-func (d *reportComparer) divisorText() string {
-	if d.after.amount == 0 {
+func (rc *reportComparer) divisorText() string {
+	if rc.after.amount == 0 {
 		return ""
 	}
 	return fmt.Sprintf(
 		"%s: before %s, after %s",
-		d.after.per.unit,
-		units.FormatRate(d.before.amount),
-		units.FormatRate(d.after.amount),
+		rc.after.per.unit,
+		units.FormatRate(rc.before.amount),
+		units.FormatRate(rc.after.amount),
 	)
 }
 
 // computeTotals returns the totals of the comparison.
-func (d *reportComparer) computeTotals() []report.Fact {
+func (rc *reportComparer) computeTotals() []report.Fact {
 	return append(report.NewFacts(totalColumns, report.Values{
-		"changed": d.changed,
-		"new":     d.added,
-		"gone":    d.removed,
-		"same":    d.same,
-	}), d.verdicts...)
+		"changed": rc.changed,
+		"new":     rc.added,
+		"gone":    rc.removed,
+		"same":    rc.same,
+	}), rc.verdicts...)
 }
 
 // sortAndCutTables sorts all tables that have the column by, and cuts them to top rows. It skips

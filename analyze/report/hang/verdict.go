@@ -66,16 +66,16 @@ type threadVerdict struct {
 }
 
 // addEvidence adds a sentence to the evidence of the verdict.
-func (j *threadVerdict) addEvidence(format string, args ...any) {
-	j.evidence = append(j.evidence, fmt.Sprintf(format, args...))
+func (v *threadVerdict) addEvidence(format string, args ...any) {
+	v.evidence = append(v.evidence, fmt.Sprintf(format, args...))
 }
 
 // lowerConfidence lowers the confidence to a level and adds the reason.
-func (j *threadVerdict) lowerConfidence(to, format string, args ...any) {
-	if j.level == report.ConfidenceHigh || to == report.ConfidenceLow {
-		j.level = to
+func (v *threadVerdict) lowerConfidence(to, format string, args ...any) {
+	if v.level == report.ConfidenceHigh || to == report.ConfidenceLow {
+		v.level = to
 	}
-	j.reasons = append(j.reasons, fmt.Sprintf(format, args...))
+	v.reasons = append(v.reasons, fmt.Sprintf(format, args...))
 }
 
 // classifyThread returns the state of a thread. The first condition that holds applies:
