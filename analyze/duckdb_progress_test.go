@@ -54,7 +54,8 @@ from works group by channel order by channel`, path),
 	}
 }
 
-// Statistics of the column class let a reader skip row groups of other classes, and DuckDB does so.
+// TestDuckDBSkipsRowGroupsByClass checks that statistics of the column class let a reader skip row
+// groups of other classes, and DuckDB does so.
 func TestDuckDBSkipsRowGroupsByClass(t *testing.T) {
 	testclass.Browser(t)
 	path := recordingWithProgress(t)

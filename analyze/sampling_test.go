@@ -159,8 +159,8 @@ func TestWeightsOfLaunches(t *testing.T) {
 	}
 }
 
-// A program runs faster while its launches are not recorded. The number of other calls shows by how
-// much.
+// TestEstimatesFollowOtherCalls has a program that runs faster while its launches are not recorded.
+// The number of other calls shows by how much.
 func TestEstimatesFollowOtherCalls(t *testing.T) {
 	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
@@ -188,8 +188,8 @@ func TestEstimatesFollowOtherCalls(t *testing.T) {
 	)
 }
 
-// A program makes few calls other than launches. All sampling gaps together show how much faster it
-// runs while its launches are not recorded.
+// TestEstimatesOfProgramsWithFewCalls has a program that makes few calls other than launches. All
+// sampling gaps together show how much faster it runs while its launches are not recorded.
 func TestEstimatesOfProgramsWithFewCalls(t *testing.T) {
 	testclass.Unit(t)
 	const period, window = 2500 * analyzetest.Ms, 500 * analyzetest.Ms
@@ -214,8 +214,8 @@ func TestEstimatesOfProgramsWithFewCalls(t *testing.T) {
 	analyzetest.CheckNumbers(t, r, map[string]float64{"launches": 24 * 50, "estimated_launches": 24 * (50 + 800)})
 }
 
-// Calls that a program makes only while it starts, and getters whose probes are removed, do not change
-// the estimate.
+// TestEstimatesIgnoreCallsOfTheStart checks that calls that a program makes only while it starts, and
+// getters whose probes are removed, do not change the estimate.
 func TestEstimatesIgnoreCallsOfTheStart(t *testing.T) {
 	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)
@@ -272,7 +272,8 @@ func TestSwitchesOfADamagedFile(t *testing.T) {
 	}
 }
 
-// A sampling gap is not an idle gap; a recorded time without launches is.
+// TestNoGapsWhereLaunchesWereNotRecorded checks that a sampling gap is not an idle gap; a recorded
+// time without launches is.
 func TestNoGapsWhereLaunchesWereNotRecorded(t *testing.T) {
 	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)

@@ -46,9 +46,9 @@
 //	host metrics  startHostContext  cgroups, pressure        host rows (dropped and counted)
 //	triggers      startHelpers      trigger.Policy, captures requests of the row writer (may block)
 //	threads       startHelpers      exited threads' state    open calls (may block)
-//	GPUs          watchMachine      NVML: one more per GPU   rows (dropped if it would block)
-//	Xids          watchMachine      feeds; NVML's events     rows (dropped if it would block)
-//	modules       watchMachine      files already written    rows (dropped if it would block)
+//	GPUs          startMonitoring   NVML: one more per GPU   rows (dropped if it would block)
+//	Xids          watchXids         feeds; NVML's events     rows (dropped if it would block)
+//	modules       startMonitoring   files already written    rows (dropped if it would block)
 //	unwinder      unwind.Start      the unwind tables        target.Set.NoteMapped (never blocks)
 //	command       StartCommand      the traced child         nothing
 //	hold tracer   hold.Start        threads it has seized    hold.Holder.Requests (dropped if full)

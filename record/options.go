@@ -95,7 +95,7 @@ type Options struct {
 	// NoThreadStates leaves out snapshots of all threads of a process when it is silent, and at the end.
 	NoThreadStates bool
 	// Classes are the classes of calls to record, of format.RecordClasses; empty: all. Without
-	// RecordAllocator in Classes, Allocator must be AllocatorOff.
+	// RecordAllocator in Classes, Allocator must be library.AllocatorModeOff.
 	Classes []string
 	// Warn receives a sentence about data that will be missing. Any goroutine may call it during
 	// the recording. It may be nil.

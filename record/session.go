@@ -119,7 +119,7 @@ func Start(opt Options) (_ *Session, err error) {
 	return s, s.begin(writer)
 }
 
-// makeOutputName returns the default file name, with the name of the oldest target process.
+// defaultOutput returns the default file name, with the name of the oldest target process.
 func (s *Session) defaultOutput(now time.Time) string {
 	comm, pid := "all", os.Getpid()
 	if p := s.targets.Oldest(); p != nil {

@@ -110,7 +110,7 @@ func TestSnapshotsEqualTheReports(t *testing.T) {
 	}
 }
 
-// All snapshots and the late calls together have every call.
+// TestLateCallsAreCounted checks that all snapshots and the late calls together have every call.
 func TestLateCallsAreCounted(t *testing.T) {
 	testclass.Unit(t)
 	m := live.NewMonitor()

@@ -38,8 +38,8 @@ func TestCallSites(t *testing.T) {
 	}
 }
 
-// The loader of this machine calls its function from several places, and not only through the address
-// of the function.
+// TestLoaderOfThisMachine checks that the loader of this machine calls its function from several
+// places, and not only through the address of the function.
 func TestLoaderOfThisMachine(t *testing.T) {
 	testclass.Unit(t)
 	for _, path := range []string{"/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"} {

@@ -14,8 +14,8 @@ import (
 	"github.com/gpurec/gpurec/symbolize/elffile"
 )
 
-// NCCL may have another file name, or be linked into a library or the program. Such a file defines the second name
-// of ncclCommInitRank, too. A wrapper of NCCL for LD_PRELOAD defines the first one only, and calls the second.
+// collectivesExport is the second name of ncclCommInitRank. It identifies NCCL under another file name, or linked
+// into a library or the program. A wrapper of NCCL for LD_PRELOAD defines the first name only, and calls the second.
 const collectivesExport = "pncclCommInitRank"
 
 // shtGNUHash is the type of the section .gnu.hash.

@@ -138,7 +138,7 @@ func (w *Writer) setEventColumns(row *format.Row, e *bpf.CudaEvent, call *bpf.Pr
 // readEventValue returns the call's value, which set_value of decode.h has stored in the grid.
 func readEventValue(e *bpf.CudaEvent) uint64 { return uint64(e.Grid[0]) | uint64(e.Grid[1])<<32 }
 
-// CUgraphNodeTypes that interpretNode and captures handle.
+// Values of CUgraphNodeType that the row writer handles.
 const (
 	graphNodeKernel      = 0
 	graphNodeGraph       = 4

@@ -28,7 +28,7 @@ type unitHeader struct {
 // addressRange is the address range from low to high-1.
 type addressRange struct{ low, high uint64 }
 
-// mayDescribeCode reports whether the range can contain code. Linkers make ranges of removed code
+// mayContainCode reports whether the range can contain code. Linkers make ranges of removed code
 // empty, or move them to 0 or to the last addresses.
 func (r addressRange) mayContainCode() bool { return r.low != 0 && r.low < r.high && r.high < 1<<63 }
 

@@ -34,7 +34,8 @@ const (
 	OpSegmentUnmapped                       // an expandable segment unmapped memory
 	OpOutOfMemory                           // the allocator could not allocate a block
 	OpSnapshotTaken                         // the program took a snapshot of the allocator
-	// from reported statistics, see reported.go; emitted as OpBlockAllocated
+	// OpReportedAlloc: reported statistics show that a block was allocated, see reported.go; emitted as
+	// OpBlockAllocated.
 	OpReportedAlloc
 	OpReportedFree // reported statistics show that a block was freed; emitted as OpBlockFreeRequested
 

@@ -17,7 +17,7 @@ type SpaceKind uint8
 const (
 	SpaceSegments   SpaceKind = iota // segments of a caching allocator that do not grow
 	SpaceExpandable                  // expandable segments, whose pages can return to the driver
-	// addresses of cuMemAddressReserve with memory mapped to parts of them
+	// SpaceReservation is a range of cuMemAddressReserve with memory mapped to parts of it.
 	SpaceReservation
 )
 

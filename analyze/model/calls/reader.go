@@ -67,7 +67,7 @@ func (r *CallReader) EachCall(yield func(*Call) error) error {
 	return r.EachCallFrom(func(s timeline.Span) *format.Group { return s.Group }, yield)
 }
 
-// EachCallFrom works like Each, but gets its row groups from open.
+// EachCallFrom is EachCall with row groups that open returns.
 func (r *CallReader) EachCallFrom(open func(timeline.Span) *format.Group, yield func(*Call) error) error {
 	var spare [][]Call
 	return r.T.WrapReadError(timeline.EachRowInOrder(r.T.Calls, timeline.RowStream[Call]{

@@ -216,7 +216,8 @@ func (j *simJob) check(c *clocks.Clocks) (widths []int64) {
 	return widths
 }
 
-// Clocks of random jobs differ by up to 100 ms and drift. The true difference is always inside the bounds.
+// TestBoundsOfRandomJobs makes random jobs, whose clocks differ by up to 100 ms and drift. The true
+// difference is always inside the bounds.
 func TestBoundsOfRandomJobs(t *testing.T) {
 	testclass.Lab(t, "lab")
 	var widths []int64
@@ -241,7 +242,8 @@ func TestBoundsOfRandomJobs(t *testing.T) {
 	}
 }
 
-// Numbers that are relative bound nothing, and without NTP nothing is known.
+// TestRelativeNumbers checks that numbers that are relative bound nothing, and without NTP nothing is
+// known.
 func TestRelativeNumbers(t *testing.T) {
 	testclass.Unit(t)
 	j := newSimJob(t, 1, 2, 1, false)
@@ -254,7 +256,8 @@ func TestRelativeNumbers(t *testing.T) {
 	}
 }
 
-// Ends that NCCL did not reach by itself are no evidence: each of these would make a wrong bound.
+// TestEndsThatAreNone checks that ends that NCCL did not reach by itself are no evidence: each of
+// these would make a wrong bound.
 func TestEndsThatAreNone(t *testing.T) {
 	testclass.Unit(t)
 	early := func(j *simJob) { // rank 1 waits without rank 0
@@ -290,7 +293,8 @@ func TestEndsThatAreNone(t *testing.T) {
 	}
 }
 
-// A clock that stepped makes its bounds contradict each other, and nothing is known about it.
+// TestAClockThatStepped checks that a clock that stepped makes its bounds contradict each other, and
+// nothing is known about it.
 func TestAClockThatStepped(t *testing.T) {
 	testclass.Unit(t)
 	j := newSimJob(t, 2, 3, 1, false)
@@ -312,7 +316,8 @@ func TestAClockThatStepped(t *testing.T) {
 	}
 }
 
-// NTP alone bounds hosts whose ranks have no common operation, with the errors of both.
+// TestNTPAlone checks that NTP alone bounds hosts whose ranks have no common operation, with the
+// errors of both.
 func TestNTPAlone(t *testing.T) {
 	testclass.Unit(t)
 	j := newSimJob(t, 5, 3, 1, true)

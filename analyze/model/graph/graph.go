@@ -130,7 +130,7 @@ var graphFunctions = map[string]bool{
 	"cuGraphDestroy":                    true,
 }
 
-// graphReader collects the graphSteps of a recording.
+// graphReader collects the steps of the graphs in a recording.
 type graphReader struct {
 	steps []graphStep
 

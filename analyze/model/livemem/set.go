@@ -39,9 +39,9 @@ type ChangeKind uint8
 const (
 	ChangeAllocated ChangeKind = iota // an allocation succeeded
 	ChangeFreed                       // a call freed the memory
-	// the free was not recorded: the driver returned the same address or handle again
+	// ChangeFreeLost: the free was not recorded, but the driver returned the same address or handle again.
 	ChangeFreeLost
-	// the block's context was destroyed, and the process allocated more afterwards
+	// ChangeFreedWithContext: the block's context was destroyed, and the process allocated more afterwards.
 	ChangeFreedWithContext
 	ChangeFreedByExit // the process ended, or destroyed its last context
 	ChangeAllocFailed // an allocation failed, and no memory became live

@@ -125,8 +125,8 @@ func TestUnmatchedCalls(t *testing.T) {
 	}
 }
 
-// Calls of a wrapper and of the function inside it are one step, and a handle that another thread gets
-// before the destroying call returns is a new object.
+// TestNestedAndConcurrentCalls checks that calls of a wrapper and of the function inside it are one
+// step, and a handle that another thread gets before the destroying call returns is a new object.
 func TestNestedAndConcurrentCalls(t *testing.T) {
 	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)

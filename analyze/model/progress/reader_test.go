@@ -99,7 +99,8 @@ func TestSamplesComeInOrderOfTime(t *testing.T) {
 	}
 }
 
-// EachSample continues after the samples of NextSamples, and stops at an error.
+// TestEachSampleContinues checks that EachSample continues after the samples of NextSamples, and stops
+// at an error.
 func TestEachSampleContinues(t *testing.T) {
 	testclass.Unit(t)
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -138,7 +139,7 @@ func TestRecordingsWithoutProgress(t *testing.T) {
 	}
 }
 
-// A channel has a row when it is found, and another one when it is gone.
+// TestChannels checks that a channel has a row when it is found, and another one when it is gone.
 func TestChannels(t *testing.T) {
 	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)

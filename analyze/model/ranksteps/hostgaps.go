@@ -45,7 +45,7 @@ type gapSpan struct {
 	tid int32
 }
 
-// Limits of HostGaps.
+// Limits of HostTimes.
 const (
 	leastGapNs  = 20_000  // shorter gaps are not summed up
 	maxGapCalls = 1 << 22 // calls of a process that are kept; later ones are left out

@@ -8,8 +8,8 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// Contexts that are older than the recording get the device of the memory that their fills and copies use,
-// and copies between the memory of two devices are known.
+// TestDevicesOfOldContexts checks that contexts that are older than the recording get the device of
+// the memory that their fills and copies use, and copies between the memory of two devices are known.
 func TestDevicesOfOldContexts(t *testing.T) {
 	testclass.Unit(t)
 	const first, second, both, few = 0xa0, 0xb0, 0xc0, 0xd0

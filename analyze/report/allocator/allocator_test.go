@@ -135,7 +135,8 @@ func TestAllocatorReportOfAWindow(t *testing.T) {
 	}
 }
 
-// A process that ended has no later rows; its last totals are those of its end.
+// TestAllocatorReportOfAnEndedProcess checks that the last totals of a process that ended are those of
+// its end.
 func TestAllocatorReportOfAnEndedProcess(t *testing.T) {
 	testclass.Unit(t)
 	tp := analyzetest.SmallAllocatorRecording(t)

@@ -71,7 +71,8 @@ func read(t *testing.T, j *job.Job, whole bool, run report.RunFunc) []byrank.Par
 	return parts
 }
 
-// The rank that differs is a row of its own, and comes first. The others are one row.
+// TestFoldedRanks checks that the rank that differs is a row of its own, and comes first. The others
+// are one row.
 func TestFoldedRanks(t *testing.T) {
 	testclass.Unit(t)
 	parts := read(t, memoryJob(t), false, memory.Run)
@@ -86,7 +87,8 @@ func TestFoldedRanks(t *testing.T) {
 	}
 }
 
-// Without folding, each row of each rank is there, with the values of the report on this rank.
+// TestAllRows checks that without folding, each row of each rank is there, with the values of the
+// report on this rank.
 func TestAllRows(t *testing.T) {
 	testclass.Unit(t)
 	parts := read(t, memoryJob(t), false, memory.Run)
@@ -126,7 +128,8 @@ func TestAllRows(t *testing.T) {
 	}
 }
 
-// Xids of a recording have the rank of their process, or the ranks of the recording.
+// TestXidsByRank checks that Xids of a recording have the rank of their process, or the ranks of the
+// recording.
 func TestXidsByRank(t *testing.T) {
 	testclass.Unit(t)
 	r := byrank.Merge(read(t, memoryJob(t), true, xid.Run), true, 20)
@@ -135,7 +138,7 @@ func TestXidsByRank(t *testing.T) {
 	}
 }
 
-// Facts that differ have the ranks of each value.
+// TestFactsThatDiffer checks that facts that differ have the ranks of each value.
 func TestFactsThatDiffer(t *testing.T) {
 	testclass.Unit(t)
 	column := report.Column{Key: "verdict", Title: "verdict", Unit: report.UnitText}

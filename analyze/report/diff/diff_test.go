@@ -173,7 +173,8 @@ func TestDiffOfLeaks(t *testing.T) {
 	}
 }
 
-// Stack ids, thread ids, process ids and stream handles differ between recordings.
+// TestDiffPairsWhatIsTheSameUnderAnotherNumber pairs rows whose stack ids, thread ids, process ids and
+// stream handles differ between the recordings.
 func TestDiffPairsWhatIsTheSameUnderAnotherNumber(t *testing.T) {
 	testclass.Unit(t)
 	make := func(pid int32, stack int32) *analyzetest.TestRecording {
@@ -284,7 +285,7 @@ func TestEveryReportCanBeCompared(t *testing.T) {
 	}
 }
 
-// A damaged file gives an error or a result.
+// TestDiffOfRowsOfAnyValue checks that a damaged file gives an error or a result.
 func TestDiffOfRowsOfAnyValue(t *testing.T) {
 	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)

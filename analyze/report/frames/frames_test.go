@@ -234,7 +234,8 @@ func TestFrameRulesThatAreWrong(t *testing.T) {
 	}
 }
 
-// A profile has all frames except those that a filter hides.
+// TestProfileLeavesOutFramesThatAreAskedFor checks that a profile has all frames except those that a
+// filter hides.
 func TestProfileLeavesOutFramesThatAreAskedFor(t *testing.T) {
 	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)

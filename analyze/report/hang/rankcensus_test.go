@@ -98,7 +98,8 @@ func TestCensusOfAJobThatHungBefore(t *testing.T) {
 	}
 }
 
-// Rank 1 is behind in both communicators. Rank 2 is behind in one, but waits for rank 1 in the other.
+// TestCensusFollowsWaits has a job in which rank 1 is behind in both communicators. Rank 2 is behind
+// in one, but waits for rank 1 in the other.
 func TestCensusFollowsWaits(t *testing.T) {
 	testclass.Unit(t)
 	j := newRankJob(t, 4, 4)

@@ -43,10 +43,10 @@ const (
 	// minPollsPerSecond is the rate of queries from which a program without other calls counts as
 	// polling. Watchdogs query ten times per second.
 	minPollsPerSecond = 100
-	// A thread was busy before it went silent if it made at least minBusyCalls calls, and
-	// minBusyCallsPerSecond calls per second.
+	// minBusyCalls and minBusyCallsPerSecond are the least calls, in all and per second, of a thread that was
+	// busy before it went silent.
 	minBusyCalls, minBusyCallsPerSecond = 10, 1.0
-	// A GPU with a utilization of minGPUBusyPct or more is always busy. Below maxGPUIdlePct it is
+	// minGPUBusyPct is the utilization, %, from which a GPU is busy. maxGPUIdlePct is the one below which it is
 	// idle.
 	minGPUBusyPct, maxGPUIdlePct = 90, 5
 )

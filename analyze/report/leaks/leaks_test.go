@@ -427,7 +427,8 @@ func TestOptionsThatCannotBeFollowed(t *testing.T) {
 	}
 }
 
-// What is missing before the warm-up ends does not lower the confidence in growth after it.
+// TestGrowthAfterAMissingBeginning checks that what is missing before the warm-up ends does not lower
+// the confidence in growth after it.
 func TestGrowthAfterAMissingBeginning(t *testing.T) {
 	testclass.Unit(t)
 	for _, test := range []struct {

@@ -285,7 +285,7 @@ func (s *madeUpSite) leakOfFew() {
 	}
 }
 
-// checkVerdicts compares the verdicts with the known leaks.
+// judge compares the verdicts with the known leaks.
 func (p *madeUpProgram) judge(t *testing.T, what string, damaged bool) (right, wrong, missed int) {
 	t.Helper()
 	tl := p.tp.Timeline()

@@ -125,7 +125,8 @@ func TestSuppressedMemoryIsInNoNumber(t *testing.T) {
 	}
 }
 
-// Suppressed memory must not cause an alarm, however the process ended.
+// TestSuppressionsOfEndedProcesses checks that suppressed memory causes no alarm, however the process
+// ended.
 func TestSuppressionsOfEndedProcesses(t *testing.T) {
 	testclass.Unit(t)
 	tp := analyzetest.NewTestRecording(t)

@@ -13,7 +13,8 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// The memory of executable graphs has its own part, and "not attributed" does not contain it.
+// TestReconcileHasGraphExecs checks that the memory of executable graphs has its own part, and "not
+// attributed" does not contain it.
 func TestReconcileHasGraphExecs(t *testing.T) {
 	testclass.Unit(t)
 	tl := analyzetest.ObjectRecording(t).Timeline()
@@ -32,7 +33,7 @@ func TestReconcileHasGraphExecs(t *testing.T) {
 	analyzetest.CompareGoldenReports(t, r, "reconcile.objects", 110)
 }
 
-// An estimate is close to the truth, within its error, or absent.
+// TestObjectCosts checks that an estimate is close to the truth, within its error, or absent.
 func TestObjectCosts(t *testing.T) {
 	testclass.Unit(t)
 	for name, c := range map[string]struct {

@@ -258,10 +258,8 @@ func TestSeverityOfRules(t *testing.T) {
 	}
 }
 
-// TestIdleWithoutSamples checks gpu-idle without NVML samples: gaps between launches count as idle
-// time unless the thread waits for the GPU in them.
-// TestIdleBetweenSamples checks a GPU that each sample finds busy for a part of its time only: the graphics
-// activity tells it, the share of samples without activity does not.
+// TestIdleBetweenSamples checks a GPU that each sample finds busy for a part of its time only. The graphics
+// activity shows this, and the share of samples without activity does not.
 func TestIdleBetweenSamples(t *testing.T) {
 	testclass.Unit(t)
 	for _, c := range []struct {

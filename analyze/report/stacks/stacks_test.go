@@ -197,7 +197,7 @@ func TestStacksOfADamagedRecording(t *testing.T) {
 	}
 }
 
-// The counts by stack and status must equal DuckDB's.
+// TestDuckDBCountsTheSameStacks checks that the counts by stack and status equal DuckDB's.
 func TestDuckDBCountsTheSameStacks(t *testing.T) {
 	testclass.Browser(t)
 	tp := analyzetest.PytorchStacksRecording(t)

@@ -29,7 +29,8 @@ func digestNext(t *testing.T, args ...string) (commands []string) {
 	return commands
 }
 
-// Every command that a digest recommends works on the recording, also with the filter of the digest.
+// TestDigestCommands checks that every command that a digest recommends works on the recording, also
+// with the filter of the digest.
 func TestDigestCommands(t *testing.T) {
 	testclass.Unit(t)
 	tp := rulecases.TroubledRecording(t)
@@ -62,7 +63,8 @@ func TestDigestCommands(t *testing.T) {
 	}
 }
 
-// The flags of digest are checked, and several recordings are refused with a command that works.
+// TestDigestArguments checks that the flags of digest are checked, and several recordings are refused
+// with a command that works.
 func TestDigestArguments(t *testing.T) {
 	testclass.Unit(t)
 	dir := t.TempDir()
@@ -102,7 +104,7 @@ func TestDigestArguments(t *testing.T) {
 	}
 }
 
-// A digest names the ranks of a job.
+// TestDigestOfRanks checks that a digest names the ranks of a job.
 func TestDigestOfRanks(t *testing.T) {
 	testclass.Unit(t)
 	tp := analyzetest.SteadyRecording(t)

@@ -28,7 +28,8 @@ func writeRank(t *testing.T, dir string, rank int, job string, mib int64) string
 	return tp.Path
 }
 
-// A report on several recordings has a row for equal ranks, and one for the rank that differs.
+// TestSeveralRecordings checks that a report on several recordings has a row for equal ranks, and one
+// for the rank that differs.
 func TestSeveralRecordings(t *testing.T) {
 	testclass.Unit(t)
 	dir := t.TempDir()
@@ -60,7 +61,8 @@ func TestSeveralRecordings(t *testing.T) {
 	}
 }
 
-// Errors about the recordings of a job name a file, and say what to do.
+// TestErrorsAboutSeveralRecordings checks that errors about the recordings of a job name a file, and
+// say what to do.
 func TestErrorsAboutSeveralRecordings(t *testing.T) {
 	testclass.Unit(t)
 	dir := t.TempDir()
