@@ -26,7 +26,7 @@ func (a *TorchAllocator) allocSegment(key *TorchSegment, size int64) *TorchBlock
 	a.Segments = append(a.Segments, &s)
 	a.reserved += bytes
 	a.cudaMallocs++
-	a.recordDriverCall(func(ns int64) { a.setCallOrigin(a.tp.AddAlloc(ns, 5, s.Ptr, bytes)) })
+	a.recordDriverCall(func(ns int64) { a.setCallOrigin(a.recording.AddAlloc(ns, 5, s.Ptr, bytes)) })
 	SetStackAndSite(a.AddEvent(format.AllocatorSegmentAlloc, s.Ptr, bytes, &s), 4, "segment")
 	return s.Blocks[0]
 }
@@ -100,10 +100,10 @@ func (a *TorchAllocator) expandSegment(key *TorchSegment, size int64) *TorchBloc
 // mapPages adds the driver calls that create and map memory, page by page.
 func (a *TorchAllocator) mapPages(from, bytes, page int64) {
 	for va := from; va < from+bytes; va += page {
-		a.recordDriverCall(func(ns int64) { a.setCallOrigin(a.tp.AddMemCreate(ns, va>>20, page)) })
+		a.recordDriverCall(func(ns int64) { a.setCallOrigin(a.recording.AddMemCreate(ns, va>>20, page)) })
 	}
 	for va := from; va < from+bytes; va += page {
-		a.recordDriverCall(func(ns int64) { a.setCallOrigin(a.tp.AddMemMap(ns, va, page, va>>20)) })
+		a.recordDriverCall(func(ns int64) { a.setCallOrigin(a.recording.AddMemMap(ns, va, page, va>>20)) })
 	}
 }
 
@@ -129,7 +129,7 @@ func (a *TorchAllocator) emptyCache() {
 			a.unmapFreePages(s)
 		case len(s.Blocks) == 1 && s.Blocks[0].IsFree():
 			a.AddEvent(format.AllocatorSegmentFree, s.Ptr, s.Blocks[0].Size, s)
-			a.recordDriverCall(func(ns int64) { a.setCallOrigin(a.tp.AddFree(ns, 5, s.Ptr)) })
+			a.recordDriverCall(func(ns int64) { a.setCallOrigin(a.recording.AddFree(ns, 5, s.Ptr)) })
 			a.reserved -= s.Blocks[0].Size
 			a.cudaMallocs--
 			a.Segments = slices.DeleteFunc(a.Segments, func(o *TorchSegment) bool { return o == s })
@@ -162,8 +162,8 @@ func (a *TorchAllocator) unmapFreePages(s *TorchSegment) {
 		}
 		a.reserved -= to - from
 		for va := from; va < to; va += granule {
-			a.recordDriverCall(func(ns int64) { a.setCallOrigin(a.tp.AddMemUnmap(ns, va, granule)) })
-			a.recordDriverCall(func(ns int64) { a.setCallOrigin(a.tp.AddMemRelease(ns, va>>20)) })
+			a.recordDriverCall(func(ns int64) { a.setCallOrigin(a.recording.AddMemUnmap(ns, va, granule)) })
+			a.recordDriverCall(func(ns int64) { a.setCallOrigin(a.recording.AddMemRelease(ns, va>>20)) })
 		}
 		a.AddEvent(format.AllocatorSegmentUnmap, from, to-from, s)
 		add(TorchBlock{segment: s, Ptr: b.Ptr, Size: from - b.Ptr})

@@ -14,7 +14,7 @@ import (
 // lists and is independent of package caching. It adds its events as a recorder sees them, and
 // takes a sample of its totals after each operation.
 type TorchAllocator struct {
-	tp          *TestRecording
+	recording   *TestRecording
 	R           *rand.Rand
 	Pid, Device int32
 	Now         int64 // current time, ns from the start of the recording
@@ -100,16 +100,16 @@ type TorchAllocatorSample struct {
 }
 
 // NewTorchAllocator returns an allocator without memory. Its driver has 400 MiB.
-func NewTorchAllocator(tp *TestRecording, r *rand.Rand, pid, device int32, conf TorchConf) *TorchAllocator {
+func NewTorchAllocator(recording *TestRecording, r *rand.Rand, pid, device int32, conf TorchConf) *TorchAllocator {
 	return &TorchAllocator{
-		tp:       tp,
-		R:        r,
-		Pid:      pid,
-		Device:   device,
-		Conf:     conf,
-		Capacity: 400 * Mib,
-		nextVA:   int64(0x7f0000000000) + int64(device)<<40,
-		Now:      1000 + r.Int64N(100),
+		recording: recording,
+		R:         r,
+		Pid:       pid,
+		Device:    device,
+		Conf:      conf,
+		Capacity:  400 * Mib,
+		nextVA:    int64(0x7f0000000000) + int64(device)<<40,
+		Now:       1000 + r.Int64N(100),
 	}
 }
 
@@ -119,7 +119,7 @@ func (a *TorchAllocator) AddEvent(name string, ptr, bytes int64, s *TorchSegment
 	if a.Conf.Reports {
 		return a.addReportedEvent(name, ptr)
 	}
-	r := a.tp.AddRow(format.Row{
+	r := a.recording.AddRow(format.Row{
 		Kind:           format.KindAllocator,
 		Name:           name,
 		StartNs:        Epoch + a.Now,
@@ -197,7 +197,7 @@ func (a *TorchAllocator) addReportedEvent(name string, ptr int64) *format.Row {
 	if !ok {
 		return new(format.Row)
 	}
-	return a.tp.AddRow(format.Row{
+	return a.recording.AddRow(format.Row{
 		Kind:           format.KindAllocator,
 		Name:           name,
 		StartNs:        Epoch + a.Now,
@@ -357,7 +357,7 @@ func (a *TorchAllocator) CheckedTotals() caching.AllocatorTotals {
 	}
 	if t.Allocated != a.allocated || t.Active != a.active || t.Requested != a.requested ||
 		t.Allocations != a.allocations {
-		a.tp.t.Fatalf(
+		a.recording.t.Fatalf(
 			"the simulated allocator is inconsistent: %+v, running totals %d %d %d %d",
 			t,
 			a.allocated,

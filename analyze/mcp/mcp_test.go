@@ -19,9 +19,9 @@ import (
 )
 
 // write writes a recording to a file in a folder.
-func write(tp *analyzetest.TestRecording, folder, name string) {
-	tp.Path = filepath.Join(folder, name)
-	tp.WriteAndOpen()
+func write(recording *analyzetest.TestRecording, folder, name string) {
+	recording.Path = filepath.Join(folder, name)
+	recording.WriteAndOpen()
 }
 
 // recordings returns a folder with recordings: one with problems, one of another kind, and one with hostile names.
@@ -258,20 +258,20 @@ func TestWrongArguments(t *testing.T) {
 func TestLimits(t *testing.T) {
 	testclass.Unit(t)
 	folder := t.TempDir()
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	for site := range int64(300) {
 		id := int32(site + 1)
-		tp.AddStack(id, fmt.Sprintf("function_%d", site))
-		row := tp.AddAlloc(site*analyzetest.Ms, 1000, 0x7000+site*analyzetest.Mib, analyzetest.Mib)
+		recording.AddStack(id, fmt.Sprintf("function_%d", site))
+		row := recording.AddAlloc(site*analyzetest.Ms, 1000, 0x7000+site*analyzetest.Mib, analyzetest.Mib)
 		analyzetest.SetStackAndSite(
 			row,
 			id,
 			fmt.Sprintf("function_%d (app.cc:%d) %s", site, site, strings.Repeat("long ", 100)),
 		)
 	}
-	write(tp, folder, "run.parquet")
+	write(recording, folder, "run.parquet")
 	for i := range 150 {
-		if err := os.Link(tp.Path, filepath.Join(folder, fmt.Sprintf("copy-%03d.parquet", i))); err != nil {
+		if err := os.Link(recording.Path, filepath.Join(folder, fmt.Sprintf("copy-%03d.parquet", i))); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -23,9 +23,9 @@ import (
 func servedFolder(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
-	tp := rulecases.TroubledRecording(t)
-	tp.Path = filepath.Join(folder, "run.parquet")
-	tp.WriteAndOpen()
+	recording := rulecases.TroubledRecording(t)
+	recording.Path = filepath.Join(folder, "run.parquet")
+	recording.WriteAndOpen()
 	return folder
 }
 

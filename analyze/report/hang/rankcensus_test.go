@@ -28,7 +28,7 @@ func (j *rankJob) counted(id, standing int64, ranks []int, counts ...map[string]
 			row.Fact.Before += n
 		}
 		row.Fact.Census = &format.CommunicatorCensus{AtNs: at, SinceNs: at - standing, Counts: counts[i]}
-		r.tp.AddCommunicator(analyzetest.Second, row)
+		r.recording.AddCommunicator(analyzetest.Second, row)
 	}
 }
 

@@ -51,11 +51,11 @@ type program struct {
 }
 
 func newProgram(t testing.TB) *program {
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	for id, site := range []string{"leak", "pool", "burst", "step"} {
-		tp.AddStack(int32(id+1), site, "main", "_start")
+		recording.AddStack(int32(id+1), site, "main", "_start")
 	}
-	return &program{tp, 0x1000}
+	return &program{recording, 0x1000}
 }
 
 // call adds a call that takes 2 µs.

@@ -33,25 +33,25 @@ func digestNext(t *testing.T, args ...string) (commands []string) {
 // with the filter of the digest.
 func TestDigestCommands(t *testing.T) {
 	testclass.Unit(t)
-	tp := rulecases.TroubledRecording(t)
-	tp.Path = filepath.Join(t.TempDir(), "a b.parquet")
-	tp.WriteAndOpen()
+	recording := rulecases.TroubledRecording(t)
+	recording.Path = filepath.Join(t.TempDir(), "a b.parquet")
+	recording.WriteAndOpen()
 	ran := 0
 	for _, flags := range [][]string{
 		nil,
 		{"--from", "1s", "--to", "50s"},
 		{"--pid", "42", "--device", "0,1"},
 	} {
-		for _, command := range digestNext(t, append(flags, tp.Path)...) {
+		for _, command := range digestNext(t, append(flags, recording.Path)...) {
 			words, ok := strings.CutPrefix(command, "gpurec ")
-			words, isQuoted := strings.CutSuffix(words, " '"+tp.Path+"'")
+			words, isQuoted := strings.CutSuffix(words, " '"+recording.Path+"'")
 			if !ok || !isQuoted {
 				t.Fatalf("command %q", command)
 			}
 			if len(flags) > 0 && !strings.Contains(words, strings.Join(flags[:2], " ")) {
 				t.Errorf("%q lacks %v", command, flags)
 			}
-			args := append(strings.Fields(words), tp.Path)
+			args := append(strings.Fields(words), recording.Path)
 			if out, stderr, code := runHere(t, args...); code != 0 || out == "" {
 				t.Errorf("%q: %d, %s", command, code, stderr)
 			}
@@ -107,10 +107,10 @@ func TestDigestArguments(t *testing.T) {
 // TestDigestOfRanks checks that a digest names the ranks of a job.
 func TestDigestOfRanks(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.SteadyRecording(t)
-	rulecases.AllCases()["rank-missing"].Fires(tp)
-	tp.WriteAndOpen()
-	out, stderr, code := runHere(t, "analyze", "digest", tp.Path)
+	recording := analyzetest.SteadyRecording(t)
+	rulecases.AllCases()["rank-missing"].Fires(recording)
+	recording.WriteAndOpen()
+	out, stderr, code := runHere(t, "analyze", "digest", recording.Path)
 	for _, want := range []string{"- recorded ranks: 4\n", "- ranks of job: 4\n", "- job: `llama`\n", "has waited for rank 2"} {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Errorf("%d, %s: no %q in %s", code, stderr, want, out)
