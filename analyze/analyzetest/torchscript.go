@@ -78,8 +78,8 @@ func (s *TorchScript) AddOutOfMemory(bytes, free int64) {
 	SetStackAndSite(s.AddEvent(format.AllocatorOOM, 0, bytes), 2, "forward (model.py:12)").Value = float64(free)
 }
 
-// AddSparseSegments adds n segments of a size. Each has one block at its start and is otherwise
-// free.
+// AddSparseSegments adds n segments of size bytes. Each has one live block of block bytes at its start. The
+// rest of it is free.
 func (s *TorchScript) AddSparseSegments(n, size, block int64) {
 	for i := range n {
 		ptr := 0x7f0000000000 + i*0x10000000

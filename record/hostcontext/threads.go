@@ -30,7 +30,7 @@ type thread struct {
 	pid, tid  int
 	isChild   bool    // the first thread of a child process without CUDA
 	sinceNs   int64   // CLOCK_MONOTONIC
-	metrics   metrics // of Run
+	metrics   metricSampler // of Run
 	hasEnded  bool    // of Run
 	takenWait uint64  // of snapshots: the wait that they know
 	stacks    stackCache

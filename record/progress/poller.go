@@ -315,7 +315,7 @@ func (p *poller) noteWords(s *slot, now pair, seenNs int64) {
 		p.releaseHeld(s)
 		s.hasStep = true
 		p.numberChannel(s)
-	case s.isOwned && isHalf(s.words, now): // the words before were torn
+	case s.isOwned && isTorn(s.words, now): // the words before were torn
 		if s.hasStep {
 			p.torn.Add(1)
 		}

@@ -90,8 +90,8 @@ func rowClassOfCall(class bpf.CudaCallClass) format.Class {
 // Progress counts the calls recorded so far.
 type Progress struct {
 	Calls     int64 // calls with a row
-	Counted   int64 // calls that are only counted
-	Lost      int64 // calls without a row
+	Counted   int64 // calls that are counted by function, without a row
+	Lost      int64 // calls that could not be recorded
 	FileBytes int64 // size of the finished segments
 }
 

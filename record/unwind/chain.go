@@ -58,7 +58,7 @@ type chain struct {
 	haveMaps func(map[string]*ebpf.Map) error
 }
 
-// Load creates the maps of the chain, and begins to load its BPF programs. await waits for them. It
+// Load creates the maps of the chain and starts to load its BPF programs, for which await waits. It
 // implements tracer.Probe.
 func (c *chain) Load(
 	_ context.Context,

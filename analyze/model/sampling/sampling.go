@@ -113,7 +113,8 @@ func (c *SamplingCoverage) FormatNote() string {
 	return c.FormatCoverage() + ". All launches are recorded, some without a stack"
 }
 
-// LaunchWeightUnit is the unit of weights. Integer sums do not depend on the order of their terms.
+// LaunchWeightUnit is the weight of a single launch. Weights are integers, so that sums do not depend on the
+// order of launches.
 const LaunchWeightUnit = 1000
 
 // maxLaunchWeight bounds the weight of a launch, so that sums do not overflow for damaged files.

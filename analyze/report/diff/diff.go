@@ -11,9 +11,9 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Run compares a report on two recordings. It pairs rows by their key columns, and rows with equal
-// keys in their order. It sorts rows by the size of their change. Of opt it uses only Sort and Top.
-// Run returns a *report.SortError if no table has the column opt.Sort.
+// Run compares one report of two recordings. It pairs rows by their key columns. Rows with equal keys are
+// paired in the order of their tables. It sorts rows by the size of their change. It uses only opt.Sort and
+// opt.Top, and returns a *report.SortError if no table has the column opt.Sort.
 func Run(before, after *Side, opt query.Options) (*report.Report, error) {
 	a, b := before.report, after.report
 	r := &report.Report{

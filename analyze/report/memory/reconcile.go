@@ -287,8 +287,8 @@ func (p *processMemory) measureLoadGrowth() (m codeLoadGrowth) {
 func (r *reconciliation) unusedPoolBytes(a *processMemory, untilNs int64) (bytes, atNs int64, ok bool) {
 	window := query.Window{FromNs: r.t.RecordingWindow().FromNs, ToNs: untilNs}
 	for key, p := range r.t.MemoryPools(window, &query.Filter{Pids: []int32{a.Pid}, Devices: []int32{a.ordinal}}) {
-		if key.Pid == a.Pid && p.Reserved >= 0 && p.Used >= 0 {
-			bytes += max(0, p.Reserved-p.Used)
+		if key.Pid == a.Pid && p.ReservedBytes >= 0 && p.UsedBytes >= 0 {
+			bytes += max(0, p.ReservedBytes-p.UsedBytes)
 			atNs, ok = max(atNs, p.AtNs), true
 		}
 	}
