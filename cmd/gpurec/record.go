@@ -80,7 +80,7 @@ continues to record. Each capture is a recording of its own. The events are:
   oom       memory could not be allocated, and a retry did not succeed
   xid       the driver reported a severe error of a GPU
   sticky    an error after which a CUDA context can do nothing
-  hang      a call has not returned for --hang-after; with the stacks of all threads
+  hang      a call has not returned for --hang-after (captured with the stacks of all threads)
   exit      a process was ended by SIGSEGV, SIGABRT, SIGBUS or SIGKILL
   throttle  the hardware has reduced the clocks of a GPU for a minute
   idle      a GPU with memory in use did nothing for 10 minutes
