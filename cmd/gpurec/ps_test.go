@@ -193,7 +193,8 @@ func TestPsJSON(t *testing.T) {
 		Notes       []string
 	}
 	must(t, json.Unmarshal(out.Bytes(), &got))
-	if len(got.Processes) != 3 || *got.Denied != 2 || *got.NotLookedAt != 2 || !slices.Equal(got.Notes, []string{"a note"}) ||
+	if len(got.Processes) != 3 || *got.Denied != 2 || *got.NotLookedAt != 2 ||
+		!slices.Equal(got.Notes, []string{"a note"}) ||
 		got.Processes[0]["rank"] != 3.0 {
 		t.Errorf("%+v", got)
 	}

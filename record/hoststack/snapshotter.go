@@ -142,7 +142,7 @@ func (sn *Snapshotter) open(pid int) (*target, error) {
 	return t, nil
 }
 
-// runWithDeadline runs the rounds in a goroutine, because reads of the process can wait without end.
+// runWithDeadline runs the rounds in a goroutine, because reads of the process can block.
 // After the deadline, that goroutine keeps the reader until it ends, and the Snapshotter gets another one.
 func (sn *Snapshotter) runWithDeadline(
 	ctx context.Context, t *target, r *rounds, run func(context.Context) error,

@@ -1,7 +1,7 @@
 // Package interpreter samples GIL and garbage collection of CPython 3.11 to 3.13 from outside: which thread holds
 // the GIL, which threads wait for it, whether the collector runs, and how many collections each generation had.
 // It reads the state of the main interpreter by process_vm_readv. It writes nothing into the process, places no
-// probes, and does not stop it. Package cpython checks the structures before it believes them.
+// probes, and does not stop it. Package cpython verifies the structures before it uses them.
 //
 // Each process has one goroutine, since reading another process's memory can block. Missing reports blocked reads.
 // The end of a recording waits up to a second for such a read. The goroutine ends with the process.
