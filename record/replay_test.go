@@ -58,7 +58,7 @@ func (l *ledgerMemory) total(pid int32, kind string) *state.MemoryTotal {
 }
 
 // replayLedger replays the calls of all threads in the order in which they took effect: frees at
-// their begin, all other calls at their end.
+// their start, all other calls at their end.
 func replayLedger(ledger map[int32][]ledgerCall) *ledgerMemory {
 	b := &ledgerMemory{
 		live: make(map[memoryKey]ledgerCall), refs: make(map[memoryKey]int), maps: make(map[memoryKey]ledgerCall),

@@ -247,7 +247,7 @@ func (l *triggerLoop) cancel(p *trigger.Pending, outcome, why string) format.Tri
 	return t
 }
 
-// report tells the caller what became of an event. A refused event has a note in the ring.
+// report sends the outcome of an event to its caller. A refused event has a note in the ring.
 func (l *triggerLoop) report(t format.Trigger) {
 	l.mu.Lock()
 	l.counts = l.policy.Counts()

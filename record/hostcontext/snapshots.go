@@ -185,7 +185,7 @@ func (l *snapshotLoop) takeDue() {
 	}
 }
 
-// waitID identifies a wait of a thread: by its begin, which is never 0.
+// waitID identifies a wait of a thread: by its start, which is never 0.
 func waitID(t *switches.Thread) uint64 { return t.Open.OffNs }
 
 // take takes the stacks of threads of one process.

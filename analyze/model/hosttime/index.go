@@ -9,7 +9,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// index tells which row groups have rows of a thread, and keeps what belongs to no thread. It does not
+// index finds the row groups that have rows of a thread, and keeps what belongs to no thread. It does not
 // change, and all views of a Timeline share it.
 type index struct {
 	threads map[origin.Thread][]groupSpan // in the order of the file

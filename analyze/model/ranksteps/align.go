@@ -7,7 +7,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/straggler"
 )
 
-// stepKey identifies a step on all ranks of a communicator: the collectives at its begin and its end.
+// stepKey identifies a step on all ranks of a communicator: the collectives at its start and its end.
 type stepKey struct{ from, to int64 }
 
 // Finish returns the steps that all ranks of a communicator have.

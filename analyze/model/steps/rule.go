@@ -36,7 +36,7 @@ func (r *rule) begins(last, symbol int32) bool {
 const (
 	// maxRuleSamples bounds the runs that are read to choose a rule.
 	maxRuleSamples = 512
-	// waitBonusNs makes a launch after a wait the begin of a step, unless there is a longer time outside
+	// waitBonusNs makes a launch after a wait the start of a step, unless there is a longer time outside
 	// CUDA elsewhere.
 	waitBonusNs = 20_000
 )

@@ -256,7 +256,7 @@ func (s *Snapshot) Main(preferred int32) *Thread {
 	return best
 }
 
-// rank returns how much a thread tells about its process: more is better.
+// rank returns how well a thread explains the state of its process: more is better.
 func (t *Thread) rank(preferred int32) int {
 	switch {
 	case t.Tid == preferred:

@@ -80,7 +80,7 @@ func (dg *deviceGaps) sum() (sum idle.Time, isLimited bool) {
 	return sum, isLimited
 }
 
-// resultSentence tells how long the GPUs were idle, and how certain that is.
+// resultSentence says how long the GPUs were idle, and how certain that is.
 func (dg *deviceGaps) resultSentence() string {
 	sum, isLimited := dg.sum()
 	text := "the GPU ran nothing for %s of the time between its first and its last work"
@@ -199,7 +199,7 @@ func (dg *deviceGaps) siteOf(stack int32) any {
 	return units.TextOrNil(dg.t.SiteOfStack(stack))
 }
 
-// qualityOf tells where the idle time of a device comes from.
+// qualityOf says where the idle time of a device comes from.
 func qualityOf(d *idle.Device) string {
 	low, _, high := d.Time.BusyPct()
 	switch {

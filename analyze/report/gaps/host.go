@@ -77,7 +77,7 @@ func (dg *deviceGaps) mainHostText(d *idle.Device) string {
 	)
 }
 
-// HostTime tells what the threads of a process that ended gaps did in them.
+// HostTime has what the threads of a process that ended gaps did in them.
 type HostTime struct {
 	// Track is that of all devices of the process, or that of its only device.
 	Track   DeviceTrack
@@ -114,7 +114,7 @@ func (sc *Scan) addHostTime(fromNs int64, c *calls.Call) {
 	b.Add(hostKey{c.Site}, origin.Thread{Pid: c.Pid, Tid: c.Tid}, fromNs, c.StartNs, 1)
 }
 
-// FindHostTime tells what the host did in the gaps, by process. Call it once, after SelectLongestGaps. Without
+// FindHostTime finds what the host did in the gaps, by process. Call it once, after SelectLongestGaps. Without
 // rows of class host it returns none.
 func (sc *Scan) FindHostTime() (list []HostTime, err error) {
 	for _, track := range sc.SortedTracks() {
