@@ -66,7 +66,7 @@ func (sc *scan) noSteps() string {
 			loop = l
 		}
 	}
-	const hint = "name the start of a step with --marker"
+	const hint = "name the begin of a step with --marker"
 	if loop == nil {
 		return "no repeating sequence of launches found; " + hint
 	}
