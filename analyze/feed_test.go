@@ -151,7 +151,9 @@ func newFedModels(t *timeline.Timeline) *fedModels {
 		return func(_ *livemem.Set, c *livemem.Change) { m.add(model, c.AtNs, m.formatChange(c)) }
 	}
 	addAllocator := func(model string) caching.ChangeConsumer {
-		return func(a *caching.Allocator, c *caching.AllocatorChange) { m.add(model, c.AtNs, m.formatAllocatorChange(a, c)) }
+		return func(a *caching.Allocator, c *caching.AllocatorChange) {
+			m.add(model, c.AtNs, m.formatAllocatorChange(a, c))
+		}
 	}
 	m.memory = t.NewMemoryReplay(addDriver("memory"))
 	m.both = t.NewMemoryAndAllocatorReplay(addDriver("both"), addAllocator("both"))
@@ -182,8 +184,25 @@ func (m *fedModels) formatChange(c *livemem.Change) string {
 
 func (m *fedModels) formatAllocatorChange(a *caching.Allocator, c *caching.AllocatorChange) string {
 	b := c.Block
-	return fmt.Sprint(c.Op, c.AtNs, a.Pid, a.Device, c.Ptr, c.Bytes, c.DeviceFree, a.Totals(), b.Ptr, b.Size, b.Requested,
-		b.SinceNs, b.Pool, b.Stream, b.State, m.formatOrigin(b.Origin), m.formatOrigin(c.Origin))
+	return fmt.Sprint(
+		c.Op,
+		c.AtNs,
+		a.Pid,
+		a.Device,
+		c.Ptr,
+		c.Bytes,
+		c.DeviceFree,
+		a.Totals(),
+		b.Ptr,
+		b.Size,
+		b.Requested,
+		b.SinceNs,
+		b.Pool,
+		b.Stream,
+		b.State,
+		m.formatOrigin(b.Origin),
+		m.formatOrigin(c.Origin),
+	)
 }
 
 func (m *fedModels) formatOrigin(id int32) string {

@@ -18,8 +18,8 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// A pass over a large recording costs seconds, so testdata/passes.txt has the number of passes of each command. A
-// higher number needs a reason.
+// TestPassesOfEachCommand compares the number of passes of each command with testdata/passes.txt. A
+// pass over a large recording costs seconds. A higher number needs a reason.
 func TestPassesOfEachCommand(t *testing.T) {
 	testclass.Unit(t)
 	path := filepath.Join(t.TempDir(), "training.parquet")

@@ -18,7 +18,8 @@ type Definition struct {
 	Long    string // what the report shows, as the help of its command
 	Example string // commands, one a line, each after two spaces
 
-	// Question is the question that the report answers, for the tables of documents. Subject is its place there.
+	// Question is the question that the report answers, for the tables of documents. Subject is the part of
+	// the table that lists it.
 	Question string
 	Subject  Subject
 	// IsFeatured adds the report to the table of README.md, which has only a selection.

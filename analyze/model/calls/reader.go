@@ -72,7 +72,7 @@ func (r *CallReader) EachCall(yield func(*Call) error) error {
 	return r.EachCallFrom(func(s timeline.Span) *format.Group { return s.Group }, yield)
 }
 
-// EachCallFrom works like EachCall, but gets its row groups from open.
+// EachCallFrom is EachCall with row groups that open returns.
 func (r *CallReader) EachCallFrom(open func(timeline.Span) *format.Group, yield func(*Call) error) error {
 	return r.newFeed(open, yield).Finish()
 }
@@ -352,19 +352,19 @@ type BurstDetector struct {
 
 // AddEvent records an event at atNs. It returns how many events it newly counts as part of a burst,
 // and whether this event starts a burst.
-func (c *BurstDetector) AddEvent(atNs int64, most int, withinNs int64) (joined int64, began bool) {
-	c.fresh++
-	if len(c.starts) < most {
-		c.starts = append(c.starts, atNs)
+func (d *BurstDetector) AddEvent(atNs int64, most int, withinNs int64) (joined int64, began bool) {
+	d.fresh++
+	if len(d.starts) < most {
+		d.starts = append(d.starts, atNs)
 	} else {
-		c.starts[c.next] = atNs
-		c.next = (c.next + 1) % most
+		d.starts[d.next] = atNs
+		d.next = (d.next + 1) % most
 	}
-	was := c.inside
-	if c.inside = len(c.starts) == most && atNs-c.starts[c.next] <= withinNs; !c.inside {
+	was := d.inside
+	if d.inside = len(d.starts) == most && atNs-d.starts[d.next] <= withinNs; !d.inside {
 		return 0, false
 	}
-	joined = int64(min(c.fresh, most))
-	c.fresh = 0
+	joined = int64(min(d.fresh, most))
+	d.fresh = 0
 	return joined, !was
 }

@@ -43,7 +43,7 @@ type Facts struct {
 	// Channels are the channels of GPUs with progress rows, by number. A recording without GPU
 	// times has none.
 	Channels []Channel
-	// Host tells how class host was recorded; nil: it was not.
+	// Host says how class host was recorded; nil: it was not.
 	Host     *format.HostFact
 	channels map[channelKey]int // index in Channels
 	// rowNotes are the Notes that come from rows.

@@ -47,7 +47,7 @@ type Metric struct {
 	origin.Thread
 }
 
-// ThreadState tells what a thread did at AtNs, since SinceNs.
+// ThreadState is what a thread did at AtNs, since SinceNs.
 type ThreadState struct {
 	AtNs, SinceNs int64
 	CPUNs         int64            // CPU time of the thread so far

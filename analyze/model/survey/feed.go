@@ -49,7 +49,11 @@ func (s *Survey) Finish() error {
 	}
 	return s.readAlongside(func() error {
 		return runUntilError(
-			func() error { return s.observeNewGroups(math.MaxInt64) }, s.feed.calls.Finish, s.finishMemory, s.readHostRows, s.readLateCalls,
+			func() error { return s.observeNewGroups(math.MaxInt64) },
+			s.feed.calls.Finish,
+			s.finishMemory,
+			s.readHostRows,
+			s.readLateCalls,
 		)
 	})
 }

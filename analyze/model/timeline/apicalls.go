@@ -31,7 +31,7 @@ const (
 	APIMappedArray                   // the call maps an array of another API
 	APIAttachContext                 // the call adds a reference to a context (cuCtxAttach)
 	APIDetachContext                 // the call drops a reference to a context (cuCtxDetach)
-	// The kinds below depend on other columns of the row, see refine.
+	// APIGraphNode and the kinds below depend on other columns of the row, see refine.
 	APIGraphNode      // the call adds a graph node of any type
 	APIPoolOfLocation // the call returns the memory pool of a location
 	APIDeviceUUID     // the call returns the UUID of a device

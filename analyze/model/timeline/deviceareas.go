@@ -86,22 +86,22 @@ func isAllocation(event string) bool {
 	return false
 }
 
-func (m *deviceAreas) add(pid, device int32, ptr, bytes int64) {
+func (a *deviceAreas) add(pid, device int32, ptr, bytes int64) {
 	first, last := ptr/areaBytes, (ptr+max(1, bytes)-1)/areaBytes
-	for area := first; area <= min(last, first+maxAreas) && len(m.of) < maxKnownAreas; area++ {
-		m.of[deviceArea{pid, area}] = device
+	for area := first; area <= min(last, first+maxAreas) && len(a.of) < maxKnownAreas; area++ {
+		a.of[deviceArea{pid, area}] = device
 	}
 }
 
 // deviceOf returns the device of an address, or -1.
-func (m *deviceAreas) deviceOf(pid int32, ptr int64) int32 {
-	if device, ok := m.of[deviceArea{pid, ptr / areaBytes}]; ok {
+func (a *deviceAreas) deviceOf(pid int32, ptr int64) int32 {
+	if device, ok := a.of[deviceArea{pid, ptr / areaBytes}]; ok {
 		return device
 	}
 	return -1
 }
 
-// PeerCopies tells copies between two devices from others.
+// PeerCopies identifies copies between two devices.
 type PeerCopies struct{ areas *deviceAreas }
 
 // ReadPeerCopies reads the devices of all recorded memory.

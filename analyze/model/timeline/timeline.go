@@ -38,7 +38,7 @@ type Timeline struct {
 
 	Groups []*format.Group // all row groups, also those of earlier pieces
 	Memory []Span          // row groups of memory calls
-	Calls  []Span // row groups of all other calls
+	Calls  []Span          // row groups of all other calls
 
 	Allocations []Span // row groups of events of caching allocators
 	Allocators  caching.AllocatorNumbers

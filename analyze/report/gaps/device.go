@@ -81,43 +81,43 @@ func (s *deviceGaps) report(sv *survey.Survey, opt *Options) (*report.Report, er
 }
 
 // sum returns the times of all devices.
-func (s *deviceGaps) sum() (sum idle.Time, isLimited bool) {
-	for _, d := range s.idle.Devices {
+func (dg *deviceGaps) sum() (sum idle.Time, isLimited bool) {
+	for _, d := range dg.idle.Devices {
 		sum.Add(d.Time)
 		isLimited = isLimited || d.IsLimited()
 	}
 	return sum, isLimited
 }
 
-// resultSentence tells how long the GPUs were idle, and how certain that is.
-func (s *deviceGaps) resultSentence() string {
-	sum, isLimited := s.sum()
+// resultSentence says how long the GPUs were idle, and how certain that is.
+func (dg *deviceGaps) resultSentence() string {
+	sum, isLimited := dg.sum()
 	text := "the GPU ran nothing for %s of the time between its first and its last work"
-	if len(s.idle.Devices) > 1 {
+	if len(dg.idle.Devices) > 1 {
 		text = "the GPUs ran nothing for %s of the time between their first and last works"
 	}
 	text = fmt.Sprintf(text, shareText(&sum, sum.Idle, isLimited))
-	if s.idle.Activity.UntilNs != 0 {
-		text += ", in the first " + units.FormatDuration(s.idle.Activity.UntilNs-s.t.RecordingWindow().FromNs)
+	if dg.idle.Activity.UntilNs != 0 {
+		text += ", in the first " + units.FormatDuration(dg.idle.Activity.UntilNs-dg.t.RecordingWindow().FromNs)
 	}
-	if len(s.idle.Devices) == 1 {
-		text += s.mainCauseText(s.idle.Devices[0])
+	if len(dg.idle.Devices) == 1 {
+		text += dg.mainCauseText(dg.idle.Devices[0])
 	}
 	return text
 }
 
 // mainCauseText names the cause of most of the idle time, if it is at least 1% of the time.
-func (s *deviceGaps) mainCauseText(d *idle.Device) string {
+func (dg *deviceGaps) mainCauseText(d *idle.Device) string {
 	for _, c := range d.Causes {
 		if !c.Reason.IsIdle() || c.Time.ProbableNs < 0.01*d.Time.SpanNs {
 			continue
 		}
-		text := "; mostly: " + CauseText(s.idle, c)
+		text := "; mostly: " + CauseText(dg.idle, c)
 		if c.Stack != 0 {
-			text += ", at " + s.t.SiteOfStack(c.Stack)
+			text += ", at " + dg.t.SiteOfStack(c.Stack)
 		}
 		if c.Reason.IsHost() {
-			text += s.mainHostText(d)
+			text += dg.mainHostText(d)
 		}
 		return text
 	}
@@ -193,22 +193,22 @@ func kernelOf(r *idle.Result, label int32) string {
 }
 
 // workText names a work.
-func (s *deviceGaps) workText(op activity.Op, label int32) string {
+func (dg *deviceGaps) workText(op activity.Op, label int32) string {
 	if op != activity.OpKernel {
 		return op.String()
 	}
-	return kernelOf(s.idle, label)
+	return kernelOf(dg.idle, label)
 }
 
 // siteOf returns the line of a stack; nil: unknown.
-func (s *deviceGaps) siteOf(stack int32) any {
+func (dg *deviceGaps) siteOf(stack int32) any {
 	if stack == 0 {
 		return nil
 	}
-	return units.TextOrNil(s.t.SiteOfStack(stack))
+	return units.TextOrNil(dg.t.SiteOfStack(stack))
 }
 
-// qualityOf tells where the idle time of a device comes from.
+// qualityOf says where the idle time of a device comes from.
 func qualityOf(d *idle.Device) string {
 	low, _, high := d.Time.BusyPct()
 	switch {

@@ -31,7 +31,7 @@ type Scan struct {
 	Long      []callRef // heap of the longest calls that returned, shortest first
 	details   map[rowRef]*callDetails
 	works     gpuWorks
-	looks     map[int32][]threadstate.Look // by pid
+	snapshots map[int32][]threadstate.Snapshot // by pid
 
 	// thread and history are those of the last row, because most rows have the same thread as the
 	// row before.
@@ -70,10 +70,10 @@ type threadHistory struct {
 const maxOpenCallsPerThread = 16
 
 // outermostOpenCall returns the open call that encloses the thread's other open calls, or nil.
-func (l *threadHistory) outermostOpenCall() *callRef {
+func (h *threadHistory) outermostOpenCall() *callRef {
 	var first *callRef
-	for i := range l.open {
-		if c := &l.open[i]; first == nil || c.startNs < first.startNs {
+	for i := range h.open {
+		if c := &h.open[i]; first == nil || c.startNs < first.startNs {
 			first = c
 		}
 	}

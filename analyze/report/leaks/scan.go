@@ -266,14 +266,14 @@ func (g *groupStats) recordFloors(step int) {
 }
 
 // recordFloor stores the floor of the interval that ends, unless the interval is the warm-up.
-func (c *floorTracker) recordFloor(step int) {
-	if step >= 0 && (c.floors != nil || c.floor != 0) {
-		if c.floors == nil {
-			c.floors = make([]int64, step, CheckpointCount)
+func (t *floorTracker) recordFloor(step int) {
+	if step >= 0 && (t.floors != nil || t.floor != 0) {
+		if t.floors == nil {
+			t.floors = make([]int64, step, CheckpointCount)
 		}
-		c.floors = append(c.floors, c.floor)
+		t.floors = append(t.floors, t.floor)
 	}
-	c.floor = c.liveBytes
+	t.floor = t.liveBytes
 }
 
 // addUnfreed adds a block that the program had not freed at atNs, Unix ns.

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// With fewer than minGPUSamples samples a rule does not fire. With fewer than
+	// minGPUSamples is the least number of samples for a rule to fire. With fewer than
 	// confidentGPUSamples its confidence is medium. gpurec takes two GPM samples per second.
 	minGPUSamples, confidentGPUSamples = 4, 10
 )

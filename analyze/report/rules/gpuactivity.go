@@ -31,10 +31,10 @@ const (
 	// lowOccupancyPct is the occupancy of active SMs, %, below which rule low-occupancy fires. The
 	// four schedulers of an SM need about 16 of 64 warps to hide the latency of arithmetic.
 	lowOccupancyPct = 25.0
-	// Kernels that keep tensor cores or DRAM this busy, %, do not need more occupancy.
+	// busyTensorCorePct and busyDRAMPct are the activity, %, above which kernels need no more occupancy.
 	busyTensorCorePct, busyDRAMPct = 10.0, 50.0
-	// Tensor cores count as unused below unusedTensorCorePct, %. They would help only if the other
-	// arithmetic pipes are active at least minArithmeticPipePct, %: otherwise kernels wait for
+	// unusedTensorCorePct is the activity, %, below which tensor cores count as unused. They would help only
+	// if the other arithmetic pipes are active at least minArithmeticPipePct, %. Otherwise kernels wait for
 	// memory.
 	unusedTensorCorePct, minArithmeticPipePct = 1.0, 20.0
 )

@@ -6,7 +6,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 )
 
-// rankWaits tells which waits on the host end when other ranks do something.
+// rankWaits finds the waits on the host that end when other ranks do something.
 type rankWaits struct {
 	stacks *threadstate.StackWaits
 	// ranks has the times in which threads of ranks wait, by process. It is empty without ranks.

@@ -24,11 +24,11 @@ func (s *Scan) silentHits() (hits []Hit) {
 
 // silentEvidence returns the evidence about one process.
 func (s *Scan) silentEvidence(v *hang.SilentVerdict) Evidence {
-	where := "process " + s.t.PidLabel(v.Look.Pid)
+	where := "process " + s.t.PidLabel(v.Snapshot.Pid)
 	if site := s.hang.SiteOfSilent(v); site != "" {
 		where = site + " in " + where
 	}
-	detail := v.Look.Describe(v.Thread, v.SinceNs)
+	detail := v.Snapshot.Describe(v.Thread, v.SinceNs)
 	if v.IsAwaited {
 		detail = "other ranks wait for it: " + detail
 	}

@@ -31,7 +31,7 @@ func newSQLCommand() *cobra.Command {
 		Short: "Query recordings with DuckDB, with a view for each subject",
 		Long: `sql runs DuckDB with views over one or several recordings: calls, launches, allocations,
 blocks, works, stacks, steps, processes, devices, samples, collectives, notes and others.
-The column recording has the file. The last argument is the query if it has spaces and is
+The column recording names the file of a row. The last argument is the query if it has spaces and is
 no file. Without it, sql runs the statements of standard input. On a terminal it opens the
 shell of DuckDB.
 
