@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/analyzetest/rankjob"
+	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
@@ -122,6 +123,13 @@ func randomMemoryRecording(t *testing.T) *analyzetest.TestRecording {
 		info.Bytes, info.Value = 1<<30-i<<20, 1<<30
 	}
 	tp.AddExit(77, endNs-1000)
+	for i := range int64(60) {
+		tp.AddNVMLSample(0, i*endNs/60, catalog.MetricMemoryUsed, float64(i))
+	}
+	tp.AddSamplingGaps(
+		analyzetest.SamplingGap{From: endNs / 4, To: endNs / 3},
+		analyzetest.SamplingGap{From: endNs / 2},
+	)
 	tp.AddRow(format.Row{Kind: format.KindLost, Name: "memory", StartNs: analyzetest.Epoch + 500, DurNs: 50, Value: 9})
 	tp.RemoveRows(func(row *format.Row) bool { return row.Ptr != 0 && row.Kind != format.KindAPI && r.IntN(30) == 0 })
 	slices.SortStableFunc(tp.Rows, func(a, b *format.Row) int { return int(a.StartNs + a.DurNs - b.StartNs - b.DurNs) })
@@ -151,7 +159,9 @@ func newFedModels(t *timeline.Timeline) *fedModels {
 		return func(_ *livemem.Set, c *livemem.Change) { m.add(model, c.AtNs, m.formatChange(c)) }
 	}
 	addAllocator := func(model string) caching.ChangeConsumer {
-		return func(a *caching.Allocator, c *caching.AllocatorChange) { m.add(model, c.AtNs, m.formatAllocatorChange(a, c)) }
+		return func(a *caching.Allocator, c *caching.AllocatorChange) {
+			m.add(model, c.AtNs, m.formatAllocatorChange(a, c))
+		}
 	}
 	m.memory = t.NewMemoryReplay(addDriver("memory"))
 	m.both = t.NewMemoryAndAllocatorReplay(addDriver("both"), addAllocator("both"))
@@ -182,8 +192,25 @@ func (m *fedModels) formatChange(c *livemem.Change) string {
 
 func (m *fedModels) formatAllocatorChange(a *caching.Allocator, c *caching.AllocatorChange) string {
 	b := c.Block
-	return fmt.Sprint(c.Op, c.AtNs, a.Pid, a.Device, c.Ptr, c.Bytes, c.DeviceFree, a.Totals(), b.Ptr, b.Size, b.Requested,
-		b.SinceNs, b.Pool, b.Stream, b.State, m.formatOrigin(b.Origin), m.formatOrigin(c.Origin))
+	return fmt.Sprint(
+		c.Op,
+		c.AtNs,
+		a.Pid,
+		a.Device,
+		c.Ptr,
+		c.Bytes,
+		c.DeviceFree,
+		a.Totals(),
+		b.Ptr,
+		b.Size,
+		b.Requested,
+		b.SinceNs,
+		b.Pool,
+		b.Stream,
+		b.State,
+		m.formatOrigin(b.Origin),
+		m.formatOrigin(c.Origin),
+	)
 }
 
 func (m *fedModels) formatOrigin(id int32) string {
@@ -292,6 +319,7 @@ func (m *fedModels) compareFacts(t *testing.T, whole *fedModels) {
 		"Free":          {got.Free, want.Free},
 		"APICalls":      {got.API.Calls, want.API.Calls},
 		"About":         {got.Stacks.About, want.Stacks.About},
+		"Weights":       {m.reader.Weights, whole.reader.Weights},
 		"Coverage":      {got.SamplingCoverage(), want.SamplingCoverage()},
 	} {
 		if !reflect.DeepEqual(pair[0], pair[1]) {
