@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/analyzetest/rankjob"
+	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
@@ -122,6 +123,13 @@ func randomMemoryRecording(t *testing.T) *analyzetest.TestRecording {
 		info.Bytes, info.Value = 1<<30-i<<20, 1<<30
 	}
 	tp.AddExit(77, endNs-1000)
+	for i := range int64(60) {
+		tp.AddNVMLSample(0, i*endNs/60, catalog.MetricMemoryUsed, float64(i))
+	}
+	tp.AddSamplingGaps(
+		analyzetest.SamplingGap{From: endNs / 4, To: endNs / 3},
+		analyzetest.SamplingGap{From: endNs / 2},
+	)
 	tp.AddRow(format.Row{Kind: format.KindLost, Name: "memory", StartNs: analyzetest.Epoch + 500, DurNs: 50, Value: 9})
 	tp.RemoveRows(func(row *format.Row) bool { return row.Ptr != 0 && row.Kind != format.KindAPI && r.IntN(30) == 0 })
 	slices.SortStableFunc(tp.Rows, func(a, b *format.Row) int { return int(a.StartNs + a.DurNs - b.StartNs - b.DurNs) })
@@ -311,6 +319,7 @@ func (m *fedModels) compareFacts(t *testing.T, whole *fedModels) {
 		"Free":          {got.Free, want.Free},
 		"APICalls":      {got.API.Calls, want.API.Calls},
 		"About":         {got.Stacks.About, want.Stacks.About},
+		"Weights":       {m.reader.Weights, whole.reader.Weights},
 		"Coverage":      {got.SamplingCoverage(), want.SamplingCoverage()},
 	} {
 		if !reflect.DeepEqual(pair[0], pair[1]) {

@@ -172,7 +172,11 @@ func (f *Facts) Extend(piece *format.Recording) error {
 	}
 	f.Metrics = added.Metrics
 	f.Samples = appendInOrder(f.Samples, added.Samples, func(s *DeviceSample) int64 { return s.AtNs })
-	f.ProcessSamples = appendInOrder(f.ProcessSamples, added.ProcessSamples, func(s *ProcessSample) int64 { return s.AtNs })
+	f.ProcessSamples = appendInOrder(
+		f.ProcessSamples,
+		added.ProcessSamples,
+		func(s *ProcessSample) int64 { return s.AtNs },
+	)
 	f.Xids = appendInOrder(f.Xids, added.Xids, func(x *Xid) int64 { return x.AtNs })
 	return nil
 }

@@ -2,6 +2,7 @@ package timeline_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -266,6 +267,82 @@ func TestInOrderSorts(t *testing.T) {
 		if released != len(groups) {
 			t.Errorf("round %d: %d of %d groups released", round, released, len(groups))
 		}
+	}
+}
+
+// numberedRow is a row for OrderedRows. Rows of equal time are in the order of their numbers.
+type numberedRow struct{ atNs, number int64 }
+
+func TestOrderedRowsGoOnAfterMoreRowsAndAHigherLimit(t *testing.T) {
+	testclass.Unit(t)
+	r := rand.New(rand.NewPCG(8, 8))
+	for round := range 50 {
+		groups := make([][]numberedRow, 20)
+		spans := make([]timeline.Span, len(groups))
+		var want []numberedRow
+		for i := range groups {
+			base := int64(i) * int64(round)
+			spans[i] = timeline.Span{Index: i, FirstNs: base}
+			for range r.IntN(20) {
+				row := numberedRow{base + r.Int64N(100), int64(len(want))}
+				groups[i], want = append(groups[i], row), append(want, row)
+			}
+			slices.SortStableFunc(groups[i], func(a, b numberedRow) int { return int(a.atNs - b.atNs) })
+		}
+		slices.SortStableFunc(want, func(a, b numberedRow) int { return int(a.atNs - b.atNs) })
+		rows := timeline.NewOrderedRows(nil, timeline.RowStream[numberedRow]{
+			Load:      func(s timeline.Span) ([]numberedRow, error) { return groups[s.Index], nil },
+			LoadAhead: round%2 == 0,
+			At:        func(row *numberedRow) int64 { return row.atNs },
+			Less:      func(a, b *numberedRow) bool { return a.atNs < b.atNs },
+		})
+		var got []numberedRow
+		limitNs := int64(0)
+		for n := range groups {
+			limitNs = max(limitNs, spans[n].FirstNs-r.Int64N(10))
+			if n == len(groups)-1 {
+				limitNs = math.MaxInt64
+			}
+			rows.Grow(spans[:n+1], limitNs)
+			if err := rows.EachRow(func(row *numberedRow) error { got = append(got, *row); return nil }); err != nil {
+				t.Fatal(err)
+			}
+			before := func(row numberedRow) bool { return row.atNs < limitNs }
+			if i := slices.IndexFunc(
+				want,
+				func(row numberedRow) bool { return !before(row) },
+			); i >= 0 &&
+				len(got) != i {
+				t.Fatalf("round %d: %d rows before the limit %d, want %d", round, len(got), limitNs, i)
+			}
+		}
+		rows.Close()
+		if !slices.Equal(got, want) {
+			t.Fatalf("round %d: got %v\nwant %v", round, got, want)
+		}
+	}
+}
+
+func TestOrderedRowsTakeMoreRowsWithoutALimit(t *testing.T) {
+	testclass.Unit(t)
+	rows := timeline.NewOrderedRows([]timeline.Span{{FirstNs: 1}, {FirstNs: 7}}, timeline.RowStream[int64]{
+		Load:      func(s timeline.Span) ([]int64, error) { return []int64{s.FirstNs, s.FirstNs + 1}, nil },
+		LoadAhead: true,
+		At:        func(v *int64) int64 { return *v },
+		Less:      func(a, b *int64) bool { return *a < *b },
+	})
+	defer rows.Close()
+	got, err := rows.NextRows()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got = slices.Clone(got)
+	rows.Append(timeline.Span{FirstNs: 4}) // the row group at 7 is being loaded
+	if err := rows.EachRow(func(v *int64) error { got = append(got, *v); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if want := []int64{1, 2, 4, 5, 7, 8}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
