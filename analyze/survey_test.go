@@ -2,7 +2,9 @@ package analyze_test
 
 import (
 	"bytes"
+	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze"
@@ -97,7 +99,7 @@ func TestSurveyInPieces(t *testing.T) {
 			got := feedPieces(t, rec).results(t)
 			for name, text := range want {
 				if got[name] != text {
-					t.Errorf("%s:\ngot  %s\nwant %s", name, got[name], text)
+					t.Errorf("%s of the pieces differs from %s of the file:\n%s", name, name, firstDifference(got[name], text))
 				}
 			}
 		})
@@ -112,7 +114,7 @@ func feedPieces(t *testing.T, rec *format.Recording) *collected {
 		t.Fatalf("%d pieces", len(pieces))
 	}
 	for i := range pieces {
-		pieces[i].Rec.Meta.EndNs = rec.Meta.EndNs
+		pieces[i].Rec.Meta, pieces[i].Rec.Path = rec.Meta, rec.Path
 	}
 	fed := collectAll(t, openTimeline(t, pieces[0].Rec))
 	for i, piece := range pieces {
@@ -140,4 +142,17 @@ func jsonOf(t *testing.T, r *report.Report) string {
 		t.Fatal(err)
 	}
 	return text.String()
+}
+
+// firstDifference returns the first lines of two texts that differ, and the lines around them.
+func firstDifference(got, want string) string {
+	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
+	for i := range min(len(g), len(w)) {
+		if g[i] != w[i] {
+			from, to := max(0, i-20), i+5
+			return "got\n" + strings.Join(g[from:min(to, len(g))], "\n") +
+				"\nwant\n" + strings.Join(w[from:min(to, len(w))], "\n")
+		}
+	}
+	return fmt.Sprintf("got %d lines, want %d", len(g), len(w))
 }

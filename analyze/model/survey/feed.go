@@ -2,7 +2,7 @@ package survey
 
 import (
 	"math"
-	"sort"
+	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
@@ -73,8 +73,8 @@ func (s *Survey) beginFeed() {
 	s.feed.calls = s.Reader.NewFeed(s.callFunction(needsCalls))
 }
 
-// observeNewGroups passes row groups that begin before untilNs to the observers, in the order of their first call.
-// Later groups wait, because a group that is added later may begin before them.
+// observeNewGroups passes row groups whose calls begin before untilNs to the observers, in the order of their first
+// call. Others wait: a group that is added later may begin before them, or have a call around one of theirs.
 func (s *Survey) observeNewGroups(untilNs int64) error {
 	f := s.feed
 	of := [2]func(*Observer) groupFunction{
@@ -83,7 +83,10 @@ func (s *Survey) observeNewGroups(untilNs int64) error {
 	}
 	for i, all := range [2][]timeline.Span{s.Timeline.Memory, s.Timeline.Calls} {
 		waiting := objects.SpansInOrder(append(f.groups[i], all[f.taken[i]:]...))
-		n := sort.Search(len(waiting), func(k int) bool { return waiting[k].FirstNs >= untilNs })
+		n := slices.IndexFunc(waiting, func(sp timeline.Span) bool { return sp.LastNs >= untilNs })
+		if n < 0 {
+			n = len(waiting)
+		}
 		f.groups[i], f.taken[i] = waiting[n:], len(all)
 		if err := s.observeGroups(waiting[:n], of[i]); err != nil {
 			return err

@@ -39,7 +39,7 @@ func (t *Timeline) Extend(piece *format.Recording) error {
 		}
 	}
 	t.extended++
-	t.Rec = piece
+	t.Rec, t.Pieces = piece, append(t.Pieces, piece)
 	t.memo, t.weights, t.segments, t.teardowns = new(memo), nil, nil, nil
 	if err := t.Facts.Extend(piece); err != nil {
 		return err

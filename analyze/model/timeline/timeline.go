@@ -36,9 +36,10 @@ type Timeline struct {
 	Events          []livemem.MemoryEvent // ends of processes and contexts, in order of time
 	Free            []FreeMemorySample    // results of cuMemGetInfo, in order of time
 
-	Groups []*format.Group // all row groups, also those of earlier pieces
-	Memory []Span          // row groups of memory calls
-	Calls  []Span          // row groups of all other calls
+	Pieces []*format.Recording // Rec, and before it the earlier pieces: see Extend
+	Groups []*format.Group     // all row groups of all pieces
+	Memory []Span              // row groups of memory calls
+	Calls  []Span              // row groups of all other calls
 
 	Allocations []Span // row groups of events of caching allocators
 	Allocators  caching.AllocatorNumbers
@@ -115,6 +116,7 @@ func (t *Timeline) addRows(frameIDs map[format.Frame]int32) error {
 func readFacts(rec *format.Recording) (*Timeline, error) {
 	t := &Timeline{
 		Rec:             rec,
+		Pieces:          []*format.Recording{rec},
 		Origins:         origin.NewOriginTable(),
 		memo:            new(memo),
 		contexts:        make(contextDevices),
@@ -208,6 +210,8 @@ type Span struct {
 	// FirstNs is the earliest start of a call in the row group, Unix ns. No call of the group takes
 	// effect earlier.
 	FirstNs int64
+	// LastNs is the latest start of a call in the row group, Unix ns.
+	LastNs int64
 }
 
 // CallScan has the counts from one pass over a few columns of all calls.
@@ -230,9 +234,9 @@ func (s *CallScan) addGroup(g *format.Group, index int) Span {
 	s.flags = g.Int32("flags", s.flags)
 	sp := Span{Group: g, Index: index, FirstNs: math.MaxInt64}
 	for _, ns := range s.start {
-		sp.FirstNs = min(sp.FirstNs, ns)
-		s.LastNs = max(s.LastNs, ns)
+		sp.FirstNs, sp.LastNs = min(sp.FirstNs, ns), max(sp.LastNs, ns)
 	}
+	s.LastNs = max(s.LastNs, sp.LastNs)
 	if s.Events+s.AllocatorEvents == 0 || sp.FirstNs < s.firstNs {
 		s.firstNs = sp.FirstNs
 	}

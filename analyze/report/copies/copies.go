@@ -25,7 +25,6 @@ func Collect(sv *survey.Survey, opt query.Options) (report.FinishFunc, error) {
 		return nil, err
 	}
 	sc := NewScan(sv.Reader, sv.HostMemory)
-	sc.isTimed = len(t.Facts.Channels) > 0
 	sv.Add(survey.Observer{
 		Kinds: []string{format.KindMemcpy}, Call: sc.AddCopy, NeedsHostMemory: true,
 		Alongside: func() (err error) {

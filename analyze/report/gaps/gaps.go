@@ -65,9 +65,15 @@ func CollectWithOptions(sv *survey.Survey, opt Options) (report.FinishFunc, erro
 
 // collectLaunches adds the observer of launches for the report without GPU times.
 func collectLaunches(sv *survey.Survey, opt Options) report.FinishFunc {
+	isTimed := len(sv.Timeline.Facts.Channels) > 0
 	sc := NewScan(sv.Reader, opt.MinGapNs, cmp.Or(opt.Top, DefaultMaxGaps))
 	sv.Add(survey.Observer{Kinds: []string{format.KindLaunch}, Call: sc.AddLaunch})
-	return func() (*report.Report, error) { return sc.report(sv, &opt) }
+	return func() (*report.Report, error) {
+		if !isTimed && len(sv.Timeline.Facts.Channels) > 0 { // the recording has grown by GPU times
+			return RunWithOptions(sv.Timeline, opt)
+		}
+		return sc.report(sv, &opt)
+	}
 }
 
 // report returns the report without GPU times after the survey.

@@ -29,6 +29,9 @@ const moreTimedCalls = 4
 
 // readIdleTimes computes the idle time of all devices with GPU times. maxCalls is query.Options.MaxTimedCalls.
 func (s *Scan) readIdleTimes(maxCalls int64) (err error) {
+	if len(s.t.Facts.Channels) == 0 {
+		return nil
+	}
 	s.idle, err = idle.Of(s.t, s.filter, maxCalls)
 	if err == nil && maxCalls > 0 && len(s.idle.Devices) == 0 { // too few to know the channels
 		s.idle, err = idle.Of(s.t, s.filter, moreTimedCalls*maxCalls)

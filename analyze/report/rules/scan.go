@@ -129,9 +129,7 @@ func NewScan(sv *survey.Survey, opt *query.Options) (*Scan, error) {
 	}
 	s.observeMemory()
 	s.observeCalls()
-	if len(t.Facts.Channels) > 0 {
-		sv.Add(survey.Observer{Alongside: func() error { return s.readIdleTimes(opt.MaxTimedCalls) }})
-	}
+	sv.Add(survey.Observer{Alongside: func() error { return s.readIdleTimes(opt.MaxTimedCalls) }})
 	return s, nil
 }
 

@@ -37,6 +37,9 @@ func Collect(sv *survey.Survey, opt query.Options) (report.FinishFunc, error) {
 		CallGroup: spans.addRowGroup, MemoryGroup: spans.addRowGroup,
 	})
 	return func() (*report.Report, error) {
+		if sc.gpu == nil && len(t.Facts.Channels) > 0 { // the recording has grown by GPU times
+			return Run(t, opt)
+		}
 		sc.setThreadSpans(&spans)
 		if sc.gpu != nil {
 			if err := sc.gpu.read(t, sc); err != nil {
