@@ -117,7 +117,7 @@ func (r *CallReader) newStream(open func(timeline.Span) *format.Group) timeline.
 
 // Advance passes on the calls that started before untilNs, Unix ns. It must not decrease. No call that is added to the
 // Timeline later may have started before it. It returns the first error of reading the recording or of yield; then the
-// feed does not go on.
+// feed does not continue.
 func (c *CallFeed) Advance(untilNs int64) error {
 	c.hasAdvanced = true
 	c.reader.Window = c.reader.windowOfRecording()

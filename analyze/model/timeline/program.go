@@ -38,8 +38,8 @@ func (t *Timeline) ReplayProgram(
 	return t.NewProgramReplay(consume, onDriver, onAllocator).Finish()
 }
 
-// ProgramReplay is a replay of a ProgramMemory that goes on as the recording grows: Extend adds rows to its Timeline,
-// and Advance replays them. Finish ends it. After an error it does not go on. It is not safe for concurrent use, and
+// ProgramReplay is a replay of a ProgramMemory that continues as the recording grows: Extend adds rows to its Timeline,
+// and Advance replays them. Finish ends it. After an error it does not continue. It is not safe for concurrent use, and
 // not while Extend runs.
 type ProgramReplay struct {
 	memory      *ProgramMemory
@@ -177,7 +177,7 @@ func (s *SegmentSearch) Finish() error {
 func (t *Timeline) IsSegment(number int32) bool { return t.segments != nil && t.segments.Has(number) }
 
 // SegmentSearch finds the driver memory that caching allocators use for segments. It goes on as the recording grows:
-// Extend adds rows to its Timeline, and Advance reads them. Finish ends it. After an error it does not go on. It is not
+// Extend adds rows to its Timeline, and Advance reads them. Finish ends it. After an error it does not continue. It is not
 // safe for concurrent use, and not while Extend runs.
 type SegmentSearch struct {
 	t        *Timeline
