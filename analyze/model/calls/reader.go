@@ -124,7 +124,8 @@ func (c *CallFeed) Advance(untilNs int64) error {
 	return c.passRows(untilNs)
 }
 
-// Finish passes on all remaining calls. CallCounter.Weights count all sampled launches only from then on. It returns the first error of reading the recording or of yield.
+// Finish passes on all remaining calls. CallCounter.Weights are those of the whole recording only from then on. It
+// returns the first error of reading the recording or of yield.
 func (c *CallFeed) Finish() error {
 	defer c.rows.Close()
 	if c.hasAdvanced {

@@ -36,8 +36,8 @@ func (t *Timeline) ReplayMemory(consume func(*livemem.Set, *livemem.Change)) (*l
 }
 
 // MemoryReplay is a replay of memory calls, and optionally of allocator events, that continues as the recording grows:
-// Extend adds rows to its Timeline, and Advance replays them. Finish ends it. After an error it does not continue. It is
-// not safe for concurrent use, and not while Extend runs.
+// Extend adds rows to its Timeline, and Advance replays them. Finish ends it, and so does an error. It is not safe for
+// concurrent use, and not while Extend runs.
 type MemoryReplay struct {
 	// Allocators are the caching allocators; nil if their events are not replayed.
 	Allocators *caching.AllocatorSet
