@@ -121,14 +121,15 @@ func (r *CallReader) newStream(open func(timeline.Span) *format.Group) timeline.
 
 // Advance passes on the calls that started before untilNs, Unix ns. It must not decrease. No call that is added to the
 // Timeline later may have started before it. It returns the first error of reading the recording or of yield; then the
-// feed does not go on.
+// feed does not continue.
 func (c *CallFeed) Advance(untilNs int64) error {
 	c.hasAdvanced = true
 	c.reader.Window = c.reader.windowOfRecording()
 	return c.passRows(untilNs)
 }
 
-// Finish passes on all remaining calls. CallCounter.Weights count all sampled launches only from then on. It returns the first error of reading the recording or of yield.
+// Finish passes on all remaining calls. CallCounter.Weights are those of the whole recording only from then on. It
+// returns the first error of reading the recording or of yield.
 func (c *CallFeed) Finish() error {
 	defer c.rows.Close()
 	if c.hasAdvanced {

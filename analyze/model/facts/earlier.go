@@ -74,8 +74,8 @@ func (f *Facts) addEarlierNote(r *format.Row) {
 	}
 }
 
-// checkEarlierStates sets EarlierStates to the states that were read, in order of time. It refuses those that contradict
-// themselves, or whose next events a ring has dropped.
+// checkEarlierStates sets EarlierStates to the states that were read, in order of time. It refuses those that
+// contradict themselves, or whose next events a ring has dropped.
 func (f *Facts) checkEarlierStates(meta *format.Meta) {
 	f.EarlierStates = nil
 	for _, read := range f.readStates {

@@ -160,8 +160,7 @@ func (f *Facts) Extend(piece *format.Recording) error {
 	if err := f.addFacts(piece); err != nil {
 		return err
 	}
-	var added Facts
-	added.Metrics, added.Others = f.Metrics, f.Others
+	added := Facts{Metrics: f.Metrics, Others: f.Others}
 	for _, g := range piece.Groups() {
 		if g.Class() == format.ClassSample {
 			added.addSamples(g)
@@ -185,7 +184,10 @@ func (f *Facts) Extend(piece *format.Recording) error {
 func appendInOrder[T any](list, added []T, atNs func(*T) int64) []T {
 	compare := func(a, b T) int { return cmp.Compare(atNs(&a), atNs(&b)) }
 	slices.SortStableFunc(added, compare)
-	isInOrder := len(list) == 0 || len(added) == 0 || atNs(&list[len(list)-1]) <= atNs(&added[0])
+	if len(list) == 0 {
+		return added
+	}
+	isInOrder := len(added) == 0 || atNs(&list[len(list)-1]) <= atNs(&added[0])
 	list = append(list, added...)
 	if !isInOrder {
 		slices.SortStableFunc(list, compare)

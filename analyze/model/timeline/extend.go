@@ -3,9 +3,9 @@ package timeline
 import "github.com/gpurec/gpurec/format"
 
 // Extend adds the next piece of a growing recording: its row groups, stacks, facts and samples. It brings up to date
-// what Open derives from them. Replays that can Advance then go on with the new rows. The numbers of stacks must be the
-// same in all pieces, and all pieces must stay open while the Timeline is used. A fact or a stack must come no later
-// than the first row that needs it.
+// what Open derives from them. Replays that can Advance then continue with the new rows. The numbers of stacks must be
+// the same in all pieces, and all pieces must stay open while the Timeline is used. A fact or a stack must come no
+// later than the first row that needs it.
 //
 // After the last piece, the Timeline is like one that Open returns for the whole recording, with these exceptions:
 //

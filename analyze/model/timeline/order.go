@@ -213,7 +213,7 @@ func (o *OrderedRows[R]) earliestWaitingNs() (ns int64, ok bool) {
 }
 
 // NextRows returns the next rows in order, or none at the limit or the end. They are valid until the following
-// call. After more row groups or a higher limit it goes on.
+// call. After more row groups or a higher limit it continues.
 func (o *OrderedRows[R]) NextRows() ([]R, error) {
 	o.restoreHeap()
 	nextNs, isWaiting := o.earliestWaitingNs()

@@ -38,9 +38,9 @@ func (t *Timeline) ReplayProgram(
 	return t.NewProgramReplay(consume, onDriver, onAllocator).Finish()
 }
 
-// ProgramReplay is a replay of a ProgramMemory that goes on as the recording grows: Extend adds rows to its Timeline,
-// and Advance replays them. Finish ends it. After an error it does not go on. It is not safe for concurrent use, and
-// not while Extend runs.
+// ProgramReplay is a replay of a ProgramMemory that continues as the recording grows: Extend adds rows to its Timeline,
+// and Advance replays them. Finish ends it, and so does an error. It is not safe for concurrent use, and not while
+// Extend runs.
 type ProgramReplay struct {
 	memory      *ProgramMemory
 	replay      *MemoryReplay  // nil before the first Advance or Finish
@@ -176,9 +176,9 @@ func (s *SegmentSearch) Finish() error {
 // allocator. It returns false before FindSegments or ReplayProgram.
 func (t *Timeline) IsSegment(number int32) bool { return t.segments != nil && t.segments.Has(number) }
 
-// SegmentSearch finds the driver memory that caching allocators use for segments. It goes on as the recording grows:
-// Extend adds rows to its Timeline, and Advance reads them. Finish ends it. After an error it does not go on. It is not
-// safe for concurrent use, and not while Extend runs.
+// SegmentSearch finds the driver memory that caching allocators use for segments. It continues as the recording grows:
+// Extend adds rows to its Timeline, and Advance reads them. Finish ends it, and so does an error. It is not safe for
+// concurrent use, and not while Extend runs.
 type SegmentSearch struct {
 	t        *Timeline
 	replay   *MemoryReplay

@@ -35,9 +35,9 @@ func (t *Timeline) ReplayMemory(consume func(*livemem.Set, *livemem.Change)) (*l
 	return r.Live(), err
 }
 
-// MemoryReplay is a replay of memory calls, and optionally of allocator events, that goes on as the recording grows:
-// Extend adds rows to its Timeline, and Advance replays them. Finish ends it. After an error it does not go on. It is
-// not safe for concurrent use, and not while Extend runs.
+// MemoryReplay is a replay of memory calls, and optionally of allocator events, that continues as the recording grows:
+// Extend adds rows to its Timeline, and Advance replays them. Finish ends it, and so does an error. It is not safe for
+// concurrent use, and not while Extend runs.
 type MemoryReplay struct {
 	// Allocators are the caching allocators; nil if their events are not replayed.
 	Allocators *caching.AllocatorSet

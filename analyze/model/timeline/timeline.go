@@ -20,7 +20,7 @@ import (
 // Timeline is a recording prepared for reports: its facts, its stacks, and the positions of its
 // calls. It reads calls row group by row group when a report needs them, and keeps none of them.
 //
-// The data that Open reads does not change, so several goroutines may use one Timeline. Reports,
+// The data that Open reads changes only in Extend, so several goroutines may use one Timeline. Reports,
 // exports and direct replays each work on a View. AddSourceLines must be called before that.
 type Timeline struct {
 	Rec     *format.Recording
