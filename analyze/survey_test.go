@@ -99,7 +99,12 @@ func TestSurveyInPieces(t *testing.T) {
 			got := feedPieces(t, rec).results(t)
 			for name, text := range want {
 				if got[name] != text {
-					t.Errorf("%s of the pieces differs from %s of the file:\n%s", name, name, firstDifference(got[name], text))
+					t.Errorf(
+						"%s of the pieces differs from %s of the file:\n%s",
+						name,
+						name,
+						firstDifference(got[name], text),
+					)
 				}
 			}
 		})

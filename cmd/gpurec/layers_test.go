@@ -632,6 +632,7 @@ var mayImport = map[string][]string{
 		"cmd/gpurec/top",
 		"charm.land/bubbletea/v2",
 		"github.com/spf13/cobra",
+		"github.com/spf13/pflag",
 		"golang.org/x/sys",
 		"golang.org/x/term",
 	},

@@ -22,7 +22,7 @@ type feed struct {
 // Advance observes what happened before untilNs, Unix ns, in a recording that grows by timeline.Extend. It must not
 // decrease. No row that is added later may begin before it. Observers see the same as by Read, but some parts only when
 // Finish is called: calls of observers with NeedsHostMemory, rows of class host, and Alongside. Changes of the
-// program's memory lag by a second. It returns errors of reading the recording; then the Survey does not go on.
+// program's memory lag by a second. It returns errors of reading the recording; the Survey must not be used after it.
 func (s *Survey) Advance(untilNs int64) error {
 	if s.feed == nil {
 		s.beginFeed()
