@@ -11,12 +11,12 @@ const BlockBytes = 64 << 10
 
 const (
 	// memoryBlocks is the number of first blocks that stay in memory, so that short lists need no file.
-	memoryBlocks = 64
+	memoryBlocks = 16
 	// maxBlocks bounds the file to 1 GiB.
 	maxBlocks = 1 << 14
 )
 
-// List is a list of blocks. Its first 4 MiB are in memory, and the rest is in a file that has no name, so that it is
+// List is a list of blocks. Its first MiB is in memory, and the rest is in a file that has no name, so that it is
 // gone with the process. The zero value is empty. Several goroutines may call ReadBlock after the last call of Append.
 type List struct {
 	sizes  []int32 // of all blocks, bytes

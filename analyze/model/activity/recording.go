@@ -65,8 +65,8 @@ func (a *Activity) MeanOf(pid int32, op Op, label int32) *Duration {
 }
 
 // EachWork calls yield for each work with a channel, in the whole recording. Works of a channel come in
-// the order of their calls. The pointer is valid until yield returns. Several goroutines may call
-// EachWork. It returns errors of reading the recording.
+// the order of their calls, without Call.Event. The pointer is valid until yield returns. Several goroutines may call
+// EachWork. It returns errors of reading the recording, or of a file that has the works.
 func (a *Activity) EachWork(yield func(*Work)) error { return a.EachWorkOrSpan(yield, nil) }
 
 // EachWorkOrSpan is EachWork, and calls untimed for spans of time in which works without a channel may have

@@ -34,9 +34,9 @@ type idleOf struct {
 	works                  string
 }
 
-// Compute computes the idle time of the devices of a recording. It replays the works twice, and reads the
-// calls once. Its memory does not grow with the number of works. Without GPU times there are no devices.
-// It returns errors of reading the recording.
+// Compute computes the idle time of the devices of a recording. It reads the works twice, and the calls once. Its memory
+// does not grow with the number of works. Without GPU times there are no devices. It returns errors of reading the
+// recording.
 func Compute(t *timeline.Timeline, opt Options) (*Result, error) {
 	t = t.NewView()
 	opt.MaxGaps = cmp.Or(opt.MaxGaps, DefaultMaxGaps)
