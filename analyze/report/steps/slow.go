@@ -82,6 +82,9 @@ func (k *gpuWorks) add(w *activity.Work, step int) {
 		return
 	}
 	k.addUpper(w.Duration.HiNs)
+	if len(k.longest) == longestWorks && w.Duration.LoNs <= k.longest[0].atLeastNs {
+		return // most works are none of the longest
+	}
 	k.addLongest(slowWork{
 		key: gpuKey{w.Call.Op, w.Call.Label}, step: step, stack: w.Call.Stack, fromNs: w.Start.LoNs, toNs: w.End.HiNs,
 		atLeastNs: w.Duration.LoNs,

@@ -26,7 +26,7 @@ type placedCall struct {
 // workPlaces are recent places, by a hash.
 type workPlaces [1 << placeBits]workPlace
 
-const placeBits = 12
+const placeBits = 14
 
 // placeOf returns the place of a work of a process. Most works have a recent one.
 func (sc *scan) placeOf(s *processScan, w *activity.Work) *workPlace {
