@@ -260,6 +260,7 @@ var mayImport = map[string][]string{
 	"analyze/units":            {},
 	"analyze/stats":            {"analyze/units"},
 	"analyze/changepoint":      {},
+	"analyze/spill":            {},
 	"analyze/catalog":          {"format", "analyze/units"},
 	"analyze/query":            {"format", "symbolize", "analyze/units"},
 	"analyze/model/addrmap":    {},
@@ -364,6 +365,7 @@ var mayImport = map[string][]string{
 	},
 	"analyze/model/activity": {
 		"format",
+		"analyze/spill",
 		"analyze/model/timeline",
 		"analyze/model/progress",
 		"analyze/model/origin",

@@ -65,8 +65,8 @@ func (a *Activity) MeanOf(pid int32, op Op, label int32) *Duration {
 }
 
 // EachWork calls yield for each work with a channel, in the whole recording. Works of a channel come in
-// the order of their calls. The pointer is valid until yield returns. Several goroutines may call
-// EachWork. It returns errors of reading the recording.
+// the order of their calls, without Call.Event. The pointer is valid until yield returns. Several goroutines may call
+// EachWork. It returns errors of reading the recording, or of a file that has the works.
 func (a *Activity) EachWork(yield func(*Work)) error { return a.EachWorkOrSpan(yield, nil) }
 
 // EachWorkOrSpan is EachWork, and calls untimed for spans of time in which works without a channel may have
@@ -78,12 +78,22 @@ func (a *Activity) EachWorkOrSpan(yield func(*Work), untimed func(pid, device in
 	return a.plan.eachWorkAlongside(a.means, yield, untimed)
 }
 
+// replayLock is the key of a lock in the memo of a Timeline. The activities of several windows are computed one after
+// the other, because each needs much memory.
+type replayLock struct{}
+
 // compute computes the activity of a recording in a window. It reads the recording up to untilNs, Unix ns;
 // 0 means all of it.
 func compute(t *timeline.Timeline, w query.Window, untilNs int64) (*Activity, error) {
 	if len(t.Facts.Channels) == 0 {
 		return &Activity{Result: new(Result)}, nil
 	}
+	replaying, err := timeline.Remember(t, replayLock{}, func() (*sync.Mutex, error) { return new(sync.Mutex), nil })
+	if err != nil {
+		return nil, err
+	}
+	replaying.Lock()
+	defer replaying.Unlock()
 	labels := new(labelTable)
 	timing, err := readEventTiming(t)
 	if err != nil {
@@ -111,7 +121,7 @@ func compute(t *timeline.Timeline, w query.Window, untilNs int64) (*Activity, er
 		return t.WrapReadError(mergeRows(t, m, untilNs, to))
 	}
 	plan, err := findBest(read, recordedChannels(t), Options{
-		Gaps: recordedGaps(t), Window: Window(w), untilNs: untilNs,
+		Gaps: recordedGaps(t), Window: Window(w), untilNs: untilNs, keepsWorks: true,
 	})
 	if err != nil {
 		return nil, err

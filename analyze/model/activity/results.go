@@ -95,6 +95,7 @@ type DeviceActivity struct {
 type results struct {
 	onWork    func(*Work)          // if it is set, it is called, and nothing is collected
 	means     map[int32]*meanTable // of Work.Mean, by process
+	log       *workLog             // of all works; nil: there is none
 	random    *rand.Rand
 	equations map[int32]*equationSet // by process
 	streams   []streamResult

@@ -34,9 +34,9 @@ type idleOf struct {
 	works                  string
 }
 
-// Compute computes the idle time of the devices of a recording. It replays the works twice, and reads the
-// calls once. Its memory does not grow with the number of works. Without GPU times there are no devices.
-// It returns errors of reading the recording.
+// Compute computes the idle time of the devices of a recording. It reads the works twice, and the calls once. Its memory
+// does not grow with the number of works. Without GPU times there are no devices. It returns errors of reading the
+// recording.
 func Compute(t *timeline.Timeline, opt Options) (*Result, error) {
 	t = t.NewView()
 	opt.MaxGaps = cmp.Or(opt.MaxGaps, DefaultMaxGaps)
@@ -50,6 +50,7 @@ func Compute(t *timeline.Timeline, opt Options) (*Result, error) {
 		t: t, opt: opt, activity: a, classes: newClasses(a.Labels), devices: make(map[deviceKey]*track),
 		causes: make(map[*track]*causes), sites: make(map[int32]string),
 		endsBy: make(map[callKey]waiterStart), unknownWorks: make(map[deviceKey]int64),
+		gaps: timeline.NewPipe[pendingGap](),
 	}
 	result := &Result{UntimedWorks: a.UnpairedWorks, Activity: a}
 	if len(a.Streams) == 0 {
@@ -94,7 +95,8 @@ type run struct {
 	endsBy       map[callKey]waiterStart
 	unknownWorks map[deviceKey]int64
 	host         *host
-	history      *hosttime.History // nil without rows of class host
+	gaps         *timeline.Pipe[pendingGap] // from the devices to addGap
+	history      *hosttime.History          // nil without rows of class host
 	pending      []*pendingGap
 	spare        []*pendingGap // memory of explained ones
 	err          error
@@ -223,7 +225,7 @@ func (r *run) findWindows(window query.Window) error {
 			Pid: key.pid, Device: key.device, MainStream: -1, cells: make([]cell, numCells),
 			Window: query.Window{FromNs: max(found.FromNs, window.FromNs), ToNs: min(found.ToNs, window.ToNs)},
 		}
-		t := newTrack(d, r.addGap)
+		t := newTrack(d, r.gaps)
 		r.devices[key] = t
 		r.causes[t] = &causes{siteOf: r.siteOf, sums: make(map[causeKey]*Cause), most: r.opt.MaxGaps}
 		if r.history != nil {
@@ -250,34 +252,67 @@ func (r *run) siteOf(stack int32) string {
 	return site
 }
 
-// sweep replays the works in order of time.
+// sweptWork is a placed work, or a span of time in which works without a known start may have run.
+type sweptWork struct {
+	placed
+	isSpan bool
+	key    deviceKey
+	span   activity.Interval
+}
+
+// sweep reads the works in order of time. Three goroutines place the works, follow the devices, and explain the gaps.
 func (r *run) sweep(window query.Window) error {
-	for _, t := range r.devices {
+	works := timeline.NewPipe[sweptWork]()
+	explained := make(chan struct{})
+	go func() {
+		r.followDevices(works)
+		r.gaps.End()
+	}()
+	go func() {
+		r.gaps.Receive(r.addGap)
+		r.explain(len(r.pending), 0)
+		r.explain(0, window.ToNs)
+		close(explained)
+	}()
+	err := r.eachPlaced(true, func(at *placed) {
+		to := works.Next()
+		to.placed, to.isSpan, to.key = *at, false, deviceKey{at.call.pid, at.call.device}
+	}, func(key deviceKey, i activity.Interval) {
+		to := works.Next()
+		to.isSpan, to.key, to.span = true, key, i
+	})
+	works.End()
+	<-explained
+	for key, t := range r.devices {
+		t.device.UnknownWorks = r.unknownWorks[key]
+	}
+	return cmp.Or(err, r.err)
+}
+
+// followDevices adds the works to their devices.
+func (r *run) followDevices(works *timeline.Pipe[sweptWork]) {
+	for _, t := range r.sortedTracks() {
 		for _, w := range unrecordedTimes(r.t) {
 			t.addSpan(edgeUnrecorded, w, 0)
 		}
 	}
 	var lastKey deviceKey
 	var last *track
-	err := r.eachPlaced(true, func(at *placed) {
-		if key := (deviceKey{at.call.pid, at.call.device}); last == nil || key != lastKey {
-			lastKey, last = key, r.devices[key]
+	works.Receive(func(w *sweptWork) {
+		if last == nil || w.key != lastKey {
+			lastKey, last = w.key, r.devices[w.key]
 		}
-		if last != nil && r.err == nil {
-			last.addWork(at)
-		}
-	}, func(key deviceKey, i activity.Interval) {
-		if t := r.devices[key]; t != nil {
-			t.addSpan(edgePossible, i, 0)
+		switch {
+		case last == nil:
+		case w.isSpan:
+			last.addSpan(edgePossible, w.span, 0)
+		default:
+			last.addWork(&w.placed)
 		}
 	})
 	for _, t := range r.sortedTracks() {
-		t.device.UnknownWorks = r.unknownWorks[deviceKey{t.device.Pid, t.device.Device}]
 		t.finish()
 	}
-	r.explain(len(r.pending), 0)
-	r.explain(0, window.ToNs)
-	return cmp.Or(err, r.err)
 }
 
 // sortedTracks returns the devices by process and number, so that the order of gaps does not differ.
@@ -300,7 +335,7 @@ func unrecordedTimes(t *timeline.Timeline) (list []activity.Interval) {
 }
 
 // addGap explains a gap, or lets a copy of it wait for the calls of the host.
-func (r *run) addGap(t *track, g *pendingGap) {
+func (r *run) addGap(g *pendingGap) {
 	if !g.needsHost() {
 		r.addExplained(g)
 		return

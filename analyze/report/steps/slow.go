@@ -62,27 +62,32 @@ const (
 	maxGPUKeys       = 1 << 12
 )
 
-// addDuration adds the duration of a work in a step.
-func (g *processGPU) addDuration(w *activity.Work, step int) {
-	key := gpuKey{w.Call.Op, w.Call.Label}
+// durationsOf returns the durations of the works of a kernel and grid; nil: there are too many kernels.
+func (g *processGPU) durationsOf(key gpuKey) *gpuWorks {
 	k := g.works[key]
-	if k == nil {
+	if k == nil && len(g.works) < maxGPUKeys {
 		if g.works == nil {
 			g.works = make(map[gpuKey]*gpuWorks)
-		}
-		if len(g.works) >= maxGPUKeys {
-			return
 		}
 		k = new(gpuWorks)
 		g.works[key] = k
 	}
+	return k
+}
+
+// add adds the duration of a work in a step.
+func (k *gpuWorks) add(w *activity.Work, step int) {
 	k.works++
 	if w.DurationQuality < activity.Bounded {
 		return
 	}
 	k.addUpper(w.Duration.HiNs)
+	if len(k.longest) == longestWorks && w.Duration.LoNs <= k.longest[0].atLeastNs {
+		return // most works are none of the longest
+	}
 	k.addLongest(slowWork{
-		key: key, step: step, stack: w.Call.Stack, fromNs: w.Start.LoNs, toNs: w.End.HiNs, atLeastNs: w.Duration.LoNs,
+		key: gpuKey{w.Call.Op, w.Call.Label}, step: step, stack: w.Call.Stack, fromNs: w.Start.LoNs, toNs: w.End.HiNs,
+		atLeastNs: w.Duration.LoNs,
 	})
 }
 
