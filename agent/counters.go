@@ -14,7 +14,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// Bounds of the counters. What is above a bound counts for "other".
+// Bounds of the counters. Names beyond a bound count as "other".
 const (
 	maxProcesses  = 1024
 	maxIdentities = 256     // of ended processes

@@ -9,7 +9,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// captureTimeLayout is the time at the begin of the ID of a capture.
+// captureTimeLayout is the time at the start of the ID of a capture.
 const captureTimeLayout = "20060102T150405Z"
 
 // stored is a sealed capture.

@@ -12,7 +12,7 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// capture returns a sealed capture of a kind, some hours after the begin.
+// capture returns a sealed capture of a kind, some hours after the start.
 func capture(hour int, kind string, bytes int64) format.Capture {
 	at := time.Date(2026, 1, 1, hour, 0, 0, 0, time.UTC)
 	return format.Capture{

@@ -183,7 +183,7 @@ func (s *state) dropRings(keep time.Duration, now time.Time, all bool) error {
 	return failed
 }
 
-// addBefore makes a capture of the rings of earlier agents, if a trigger asks for a time before the begin of the ring.
+// addBefore makes a capture of the rings of earlier agents, if a trigger asks for a time before the start of the ring.
 // It returns the IDs of the captures.
 func (s *state) addBefore(t format.Trigger, ringStart time.Time) (ids []string, failed error) {
 	s.mu.Lock()

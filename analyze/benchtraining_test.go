@@ -269,17 +269,17 @@ func (tw *trainingWriter) facts(seconds int64) {
 // prepare adds the program's start and creates the step. It takes the second of two equal steps,
 // for which PyTorch's allocator already has all its memory.
 func (tw *trainingWriter) prepare() {
-	tp := analyzetest.NewTestRecording(tw.t)
-	world := analyzetest.NewTorchAllocator(tp, rand.New(rand.NewPCG(1, 1)), 42, 0, analyzetest.TorchConf{})
+	recording := analyzetest.NewTestRecording(tw.t)
+	world := analyzetest.NewTorchAllocator(recording, rand.New(rand.NewPCG(1, 1)), 42, 0, analyzetest.TorchConf{})
 	world.Capacity, world.Driver = 1<<40, true
 	for i := range int32(400) {
 		b := world.AllocBlock(int64(i%8+1)<<20, analyzetest.TorchSegment{})
 		analyzetest.SetStackAndSite(b.Row, 1990+i%10, benchSite(1990+i%10))
 	}
 	trainingAllocs(world, rand.New(rand.NewPCG(2, 2)))
-	started := len(tp.Rows)
+	started := len(recording.Rows)
 	trainingAllocs(world, rand.New(rand.NewPCG(2, 2)))
-	for i, row := range tp.Rows[:started] {
+	for i, row := range recording.Rows[:started] {
 		row.StartNs, row.DurNs, row.Tid = analyzetest.Epoch+int64(
 			i,
 		)*10*analyzetest.Us, min(
@@ -289,7 +289,7 @@ func (tw *trainingWriter) prepare() {
 		tw.rows[trainingClass(row)] = append(tw.rows[trainingClass(row)], *row)
 	}
 	tw.flush()
-	for i, row := range tp.Rows[started:] {
+	for i, row := range recording.Rows[started:] {
 		row.StartNs, row.Tid = int64(i)*(benchStep-2*analyzetest.Ms)/(3*benchAllocs), 42+row.StackID%2
 		if row.Kind != format.KindAllocator || row.Name == format.AllocatorSegmentAlloc {
 			tw.t.Fatalf("the second step calls the driver: %+v", *row)

@@ -29,10 +29,10 @@ import (
 // callReports returns the reports about calls, with their main groupings.
 func callReports(tl *timeline.Timeline) map[string]func(query.Options) (*report.Report, error) {
 	return map[string]func(query.Options) (*report.Report, error){
-		"api":        func(p0 query.Options) (*report.Report, error) { return api.Run(tl, p0) },
-		"kernels":    func(p0 query.Options) (*report.Report, error) { return kernels.Run(tl, p0) },
-		"copies":     func(p0 query.Options) (*report.Report, error) { return copies.Run(tl, p0) },
-		"sync":       func(p0 query.Options) (*report.Report, error) { return waits.Run(tl, p0) },
+		"api":        func(opt query.Options) (*report.Report, error) { return api.Run(tl, opt) },
+		"kernels":    func(opt query.Options) (*report.Report, error) { return kernels.Run(tl, opt) },
+		"copies":     func(opt query.Options) (*report.Report, error) { return copies.Run(tl, opt) },
+		"sync":       func(opt query.Options) (*report.Report, error) { return waits.Run(tl, opt) },
 		"api.site":   func(o query.Options) (*report.Report, error) { o.GroupBy = "site"; return api.Run(tl, o) },
 		"api.stack":  func(o query.Options) (*report.Report, error) { o.GroupBy = "stack"; return api.Run(tl, o) },
 		"api.thread": func(o query.Options) (*report.Report, error) { o.GroupBy = "thread"; return api.Run(tl, o) },
@@ -46,13 +46,13 @@ func callReports(tl *timeline.Timeline) map[string]func(query.Options) (*report.
 // callsTape returns a recording of 10 s with steps of 500 ms: a copy, launches and a
 // synchronization. From 4 s to 5 s the program loads data.
 func callsTape(t testing.TB) *analyzetest.TestRecording {
-	tp := analyzetest.NewTestRecording(t)
-	tp.Meta.EndNs = analyzetest.Epoch + 10*analyzetest.Second
-	tp.AddTwoGPUs()
-	tp.AddStack(1, "launch_all", "train_step", "main", "_start")
-	tp.AddStack(2, "wait_for_loss", "train_step", "main", "_start")
-	tp.AddStack(3, "upload", "load_batch", "main", "_start")
-	tp.AddPinned(0, 0x500000, 2*analyzetest.Mib)
+	recording := analyzetest.NewTestRecording(t)
+	recording.Meta.EndNs = analyzetest.Epoch + 10*analyzetest.Second
+	recording.AddTwoGPUs()
+	recording.AddStack(1, "launch_all", "train_step", "main", "_start")
+	recording.AddStack(2, "wait_for_loss", "train_step", "main", "_start")
+	recording.AddStack(3, "upload", "load_batch", "main", "_start")
+	recording.AddPinned(0, 0x500000, 2*analyzetest.Mib)
 	for step := range int64(16) {
 		begin := step * 500 * analyzetest.Ms
 		if step >= 8 {
@@ -60,7 +60,7 @@ func callsTape(t testing.TB) *analyzetest.TestRecording {
 			begin += analyzetest.Second
 		}
 		analyzetest.SetStackAndSite(
-			tp.AddCopy(
+			recording.AddCopy(
 				"cuMemcpyHtoDAsync_v2",
 				"HtoD",
 				begin+analyzetest.Ms,
@@ -73,7 +73,7 @@ func callsTape(t testing.TB) *analyzetest.TestRecording {
 			"upload (train.cc:10)",
 		)
 		analyzetest.SetStackAndSite(
-			tp.AddCopy(
+			recording.AddCopy(
 				"cuMemcpyHtoD_v2",
 				"HtoD",
 				begin+2*analyzetest.Ms,
@@ -86,7 +86,7 @@ func callsTape(t testing.TB) *analyzetest.TestRecording {
 			"upload (train.cc:10)",
 		)
 		for k := range int64(4) {
-			l := tp.AddLaunch(
+			l := recording.AddLaunch(
 				begin+10*analyzetest.Ms+k*100*analyzetest.Us,
 				10*analyzetest.Us,
 				[]string{"gemm<float>(int)", "add"}[k%2],
@@ -105,17 +105,17 @@ func callsTape(t testing.TB) *analyzetest.TestRecording {
 				l.Flags, l.DurNs = format.FlagNoReturn, 0
 			}
 		}
-		g := tp.AddCall(format.KindLaunch, "cuGraphLaunch", begin+11*analyzetest.Ms, 30*analyzetest.Us)
+		g := recording.AddCall(format.KindLaunch, "cuGraphLaunch", begin+11*analyzetest.Ms, 30*analyzetest.Us)
 		g.Ptr, g.Value, g.Stream = 0x6000, 3, 9
 		analyzetest.SetStackAndSite(
-			tp.AddSync("cuStreamSynchronize", begin+12*analyzetest.Ms, 400*analyzetest.Ms, 7, 0),
+			recording.AddSync("cuStreamSynchronize", begin+12*analyzetest.Ms, 400*analyzetest.Ms, 7, 0),
 			2,
 			"wait_for_loss (train.cc:10)",
 		)
 	}
 	for i := range int64(60) { // a burst of small copies: 60 copies, 100 us apart
 		analyzetest.SetStackAndSite(
-			tp.AddCopy(
+			recording.AddCopy(
 				"cuMemcpyDtoH_v2",
 				"DtoH",
 				9500*analyzetest.Ms+i*100*analyzetest.Us,
@@ -129,20 +129,20 @@ func callsTape(t testing.TB) *analyzetest.TestRecording {
 		)
 	}
 	for i := range int64(30) { // a loop of synchronizations, 10 ms apart
-		tp.AddSync("cuEventSynchronize", 9600*analyzetest.Ms+i*10*analyzetest.Ms, 5*analyzetest.Ms, 0, 0).Ptr = 0xe0
+		recording.AddSync("cuEventSynchronize", 9600*analyzetest.Ms+i*10*analyzetest.Ms, 5*analyzetest.Ms, 0, 0).Ptr = 0xe0
 	}
-	tp.AddSync("cuEventQuery", 9590*analyzetest.Ms, analyzetest.Us, 0, calls.ResultNotReady)
-	tp.AddCall(format.KindLaunch, "cuLaunchKernel", 9599*analyzetest.Ms, 5*analyzetest.Us).Result = 1
-	open := tp.AddSync("cuCtxSynchronize", 9950*analyzetest.Ms, 50*analyzetest.Ms, 0, 0)
+	recording.AddSync("cuEventQuery", 9590*analyzetest.Ms, analyzetest.Us, 0, calls.ResultNotReady)
+	recording.AddCall(format.KindLaunch, "cuLaunchKernel", 9599*analyzetest.Ms, 5*analyzetest.Us).Result = 1
+	open := recording.AddSync("cuCtxSynchronize", 9950*analyzetest.Ms, 50*analyzetest.Ms, 0, 0)
 	open.Flags = format.FlagOpen
 	for i := range int64(20) { // samples of NVML index 1, which is ordinal 0 of the process
 		value := 80.0
 		if i == 9 || i == 10 { // samples of the time from 4 s to 5 s
 			value = 0
 		}
-		tp.AddNVMLSample(1, i*500*analyzetest.Ms, catalog.MetricSMActive, value)
+		recording.AddNVMLSample(1, i*500*analyzetest.Ms, catalog.MetricSMActive, value)
 	}
-	return tp
+	return recording
 }
 
 func TestReportsOfCalls(t *testing.T) {
@@ -288,12 +288,12 @@ func TestBurstDetector(t *testing.T) {
 		"overlapping bursts":     {"0 5 10 16 20 21", 6, 2},
 		"slow events in between": {"0 1 2 40 80 81 82", 6, 2},
 	} {
-		var crowd calls.BurstDetector
+		var detector calls.BurstDetector
 		var joined, began int64
 		for _, field := range strings.Fields(c.at) {
 			var ns int64
 			fmt.Sscan(field, &ns)
-			n, new := crowd.AddEvent(ns, 3, 10)
+			n, new := detector.AddEvent(ns, 3, 10)
 			joined += n
 			if new {
 				began++
@@ -307,15 +307,15 @@ func TestBurstDetector(t *testing.T) {
 
 func TestHostMemoryOfCopies(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
-	tp.AddPinned(10*analyzetest.Ms, 0x1000, 0x1000)
-	tp.AddMemoryCall(format.KindAlloc, format.MemoryManaged, 10*analyzetest.Ms, 0x8000, 0x1000)
-	free := tp.AddFree(20*analyzetest.Ms, analyzetest.Us, 0x1000)
+	recording := analyzetest.NewTestRecording(t)
+	recording.AddPinned(10*analyzetest.Ms, 0x1000, 0x1000)
+	recording.AddMemoryCall(format.KindAlloc, format.MemoryManaged, 10*analyzetest.Ms, 0x8000, 0x1000)
+	free := recording.AddFree(20*analyzetest.Ms, analyzetest.Us, 0x1000)
 	free.Name, free.MemoryKind = "cuMemFreeHost", format.MemoryHost
-	tp.AddPinned(30*analyzetest.Ms, 0x1800, 0x100)
+	recording.AddPinned(30*analyzetest.Ms, 0x1800, 0x100)
 	var want []string
 	copied := func(at, ptr int64, host string) {
-		tp.AddCopy(
+		recording.AddCopy(
 			"cuMemcpyHtoD_v2",
 			"HtoD",
 			at,
@@ -334,12 +334,12 @@ func TestHostMemoryOfCopies(t *testing.T) {
 	copied(25*analyzetest.Ms, 0x1800, hostmem.HostKindUnknown)
 	copied(35*analyzetest.Ms, 0x1800, hostmem.HostKindPinned)
 	copied(36*analyzetest.Ms, 0x1000, hostmem.HostKindUnknown)
-	host, _, err := hostmem.Read(tp.Timeline())
+	host, _, err := hostmem.Read(recording.Timeline())
 	if err != nil {
 		t.Fatal(err)
 	}
 	i := 0
-	for _, r := range tp.Rows {
+	for _, r := range recording.Rows {
 		if r.Kind == format.KindMemcpy {
 			if got := host.KindAt(r.StartNs, 42, r.SrcPtr); got != want[i] {
 				t.Errorf("copy %d: %s, want %s", i, got, want[i])
@@ -371,7 +371,7 @@ func TestCallReportsAreSafeRepeatableAndExplained(t *testing.T) {
 		analyzetest.HostileName,
 	)
 	launch.Kernel, launch.GridX, launch.GridY, launch.GridZ, launch.BlockX = analyzetest.HostileName, 1<<31-1, 1<<31-1, 1<<31-1, 1<<31-1
-	for tape, tp := range map[string]*analyzetest.TestRecording{
+	for tape, recording := range map[string]*analyzetest.TestRecording{
 		"hostile":   hostiles,
 		"callsTape": callsTape(t),
 		"training":  analyzetest.TrainingRecording(t),
@@ -379,7 +379,7 @@ func TestCallReportsAreSafeRepeatableAndExplained(t *testing.T) {
 		"crash":     analyzetest.CrashingRecording(t),
 		"empty":     analyzetest.NewTestRecording(t),
 	} {
-		rec := tp.WriteAndOpen()
+		rec := recording.WriteAndOpen()
 		before := make(map[string]string)
 		for range 3 {
 			tl, err := timeline.Open(rec)

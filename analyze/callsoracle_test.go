@@ -25,9 +25,9 @@ import (
 // randomCalls returns a recording of random calls of all kinds by two processes with two threads
 // each. Calls of one thread do not overlap.
 func randomCalls(t testing.TB, seed uint64) *analyzetest.TestRecording {
-	tp := analyzetest.NewTestRecording(t)
-	tp.Meta.EndNs = analyzetest.Epoch + 20*analyzetest.Second
-	tp.AddTwoGPUs()
+	recording := analyzetest.NewTestRecording(t)
+	recording.Meta.EndNs = analyzetest.Epoch + 20*analyzetest.Second
+	recording.AddTwoGPUs()
 	r := rand.New(rand.NewPCG(seed, 7))
 	functions := []struct{ kind, name string }{
 		{format.KindLaunch, "cuLaunchKernel"},
@@ -45,7 +45,7 @@ func randomCalls(t testing.TB, seed uint64) *analyzetest.TestRecording {
 			c := functions[r.IntN(len(functions))]
 			// median 60 us, between 100 ns and a second
 			dur := int64(math.Exp(r.NormFloat64()*2 + 11))
-			row := tp.AddCall(c.kind, c.name, now, dur)
+			row := recording.AddCall(c.kind, c.name, now, dur)
 			row.Pid, row.Tid = 42+th/2, 100+th
 			row.Stream, row.Site, row.Device = r.Int64N(3), fmt.Sprint("site ", r.IntN(5)), r.Int32N(2)
 			row.StackID = r.Int32N(4)
@@ -77,7 +77,7 @@ func randomCalls(t testing.TB, seed uint64) *analyzetest.TestRecording {
 			now += dur + 1 + int64(math.Exp(r.NormFloat64()*2+11))
 		}
 	}
-	return tp
+	return recording
 }
 
 // exactQuantile returns the exact value of the quantile that a sketch estimates.
@@ -97,13 +97,13 @@ func hasReturn(r *format.Row) bool { return r.Flags&timeline.NoResultFlags == 0 
 func TestAPIEqualsAnOracle(t *testing.T) {
 	testclass.Unit(t)
 	for seed := range uint64(5) {
-		tp := randomCalls(t, seed)
-		tp.AddIdentity(
+		recording := randomCalls(t, seed)
+		recording.AddIdentity(
 			42,
 			format.Identity{Rank: analyzetest.PointerTo(1), Job: "a", Sources: map[string]string{"rank": "env RANK"}},
 			map[string]any{"cgroup": "0::/a"},
 		)
-		tl := tp.Timeline()
+		tl := recording.Timeline()
 		for _, by := range api.GroupNames() {
 			report, err := api.Run(
 				tl,
@@ -117,7 +117,7 @@ func TestAPIEqualsAnOracle(t *testing.T) {
 				took                []int64
 			}
 			want := make(map[string]*outcome)
-			for _, r := range tp.Rows {
+			for _, r := range recording.Rows {
 				if r.Tid == 0 || r.StartNs < analyzetest.Epoch+analyzetest.Second/2 {
 					continue
 				}
@@ -241,8 +241,8 @@ func TestSketch(t *testing.T) {
 func TestGapsEqualAnOracle(t *testing.T) {
 	testclass.Unit(t)
 	for seed := range uint64(5) {
-		tp := randomCalls(t, seed)
-		report, err := gaps.RunWithOptions(tp.Timeline(), gaps.Options{MinGapNs: 8 * analyzetest.Ms})
+		recording := randomCalls(t, seed)
+		report, err := gaps.RunWithOptions(recording.Timeline(), gaps.Options{MinGapNs: 8 * analyzetest.Ms})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -250,7 +250,7 @@ func TestGapsEqualAnOracle(t *testing.T) {
 		for pid := int32(42); pid < 44; pid++ {
 			for _, device := range []int32{gaps.AllDevicesOfProcess, 0, 1} {
 				var rows []*format.Row
-				for _, r := range tp.Rows {
+				for _, r := range recording.Rows {
 					if r.Pid == pid && r.Kind == format.KindLaunch &&
 						(device == gaps.AllDevicesOfProcess || r.Device == device) &&
 						r.Flags&(format.FlagCaptured|format.FlagAbandoned) == 0 &&
@@ -271,7 +271,7 @@ func TestGapsEqualAnOracle(t *testing.T) {
 								end-analyzetest.Epoch,
 								r.StartNs-end,
 								r.Tid,
-								inCUDA(tp, r.Tid, end, r.StartNs),
+								inCUDA(recording, r.Tid, end, r.StartNs),
 							),
 						)
 					}
@@ -310,8 +310,8 @@ func TestGapsEqualAnOracle(t *testing.T) {
 }
 
 // inCUDA returns how long a thread was in CUDA calls between two times, in ns.
-func inCUDA(tp *analyzetest.TestRecording, tid int32, fromNs, toNs int64) (ns int64) {
-	for _, r := range tp.Rows {
+func inCUDA(recording *analyzetest.TestRecording, tid int32, fromNs, toNs int64) (ns int64) {
+	for _, r := range recording.Rows {
 		if r.Tid == tid && r.Flags&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
 			ns += max(0, min(r.StartNs+r.DurNs, toNs)-max(r.StartNs, fromNs))
 		}
@@ -322,10 +322,10 @@ func inCUDA(tp *analyzetest.TestRecording, tid int32, fromNs, toNs int64) (ns in
 func TestSumsOfCallReportsEqualAnOracle(t *testing.T) {
 	testclass.Unit(t)
 	for seed := range uint64(5) {
-		tp := randomCalls(t, seed)
-		tl := tp.Timeline()
+		recording := randomCalls(t, seed)
+		tl := recording.Timeline()
 		kernelSums, copySums, sync := map[string]float64{}, map[string]float64{}, map[string]float64{}
-		for _, r := range tp.Rows {
+		for _, r := range recording.Rows {
 			failed := hasReturn(r) && r.Result != 0
 			ran := !(failed && r.Result != calls.ResultNotReady) && r.Flags&format.FlagCaptured == 0
 			switch {

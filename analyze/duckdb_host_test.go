@@ -12,25 +12,25 @@ import (
 // TestDuckDBReadsHost runs queries about class host: waits by reason, CPU time of threads, and the busiest line.
 func TestDuckDBReadsHost(t *testing.T) {
 	testclass.Browser(t)
-	tp := analyzetest.HostRecording(t)
-	tp.WriteAndOpen()
+	recording := analyzetest.HostRecording(t)
+	recording.WriteAndOpen()
 	got := viewers.QueryDuckDB(
 		t,
 		fmt.Sprintf(`select coalesce(message::json->>'reason', 'unknown') as reason, cast(count(*) as integer) as waits,
 	cast(sum(dur_ns) / 1000000 as integer) as ms from read_parquet('%s') where kind = 'wait'
-	group by reason order by ms desc`, tp.Path),
+	group by reason order by ms desc`, recording.Path),
 		fmt.Sprintf(`select tid, cast((max(value) - min(value)) / 1000000 as integer) as ms from read_parquet('%s')
-	where kind = 'host' and name = 'running_nanoseconds' group by all order by tid`, tp.Path),
+	where kind = 'host' and name = 'running_nanoseconds' group by all order by tid`, recording.Path),
 		fmt.Sprintf(
 			`with stacks as (select stack_id, frames[1].func as leaf from read_parquet('%s') where kind = 'stack')
 select leaf, cast(sum(dur_ns) / 1000000 as integer) as ms from read_parquet('%s') join stacks using (stack_id)
 	where kind = 'cpu_sample' group by leaf order by ms desc`,
-			tp.Path,
-			tp.Path,
+			recording.Path,
+			recording.Path,
 		),
 		fmt.Sprintf(
 			`select cast(count(*) as integer) as n from read_parquet('%s') where class = 'host' and device != -1`,
-			tp.Path,
+			recording.Path,
 		),
 	)
 	for i, want := range []string{

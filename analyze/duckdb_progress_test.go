@@ -17,19 +17,19 @@ import (
 // complete 2,000 operations each. An operation takes 10 µs. The clock of the GPU is 300 µs behind.
 func recordingWithProgress(t *testing.T) string {
 	t.Helper()
-	tp := analyzetest.TrainingRecording(t)
-	analyzetest.AddRandomProgram(tp, rand.New(rand.NewPCG(5, 5)), 2000)
+	recording := analyzetest.TrainingRecording(t)
+	analyzetest.AddRandomProgram(recording, rand.New(rand.NewPCG(5, 5)), 2000)
 	for i := range int64(2000) {
 		for channel := range int32(2) {
 			end := analyzetest.Epoch + (i+1)*10*analyzetest.Us
-			tp.AddRow(format.Row{
+			recording.AddRow(format.Row{
 				Kind: format.KindProgress, Pid: 42, Channel: channel + 1, Counter: i + 1,
 				GPUTimeNs: end - 300*analyzetest.Us, StartNs: end + 2*analyzetest.Us,
 			})
 		}
 	}
-	tp.WriteAndOpen()
-	return tp.Path
+	recording.WriteAndOpen()
+	return recording.Path
 }
 
 func TestDuckDBReadsProgress(t *testing.T) {
@@ -54,7 +54,8 @@ from operations group by channel order by channel`, path),
 	}
 }
 
-// Statistics of the column class let a reader skip row groups of other classes, and DuckDB does so.
+// TestDuckDBSkipsRowGroupsByClass checks that statistics of the column class let a reader skip row
+// groups of other classes, and DuckDB does so.
 func TestDuckDBSkipsRowGroupsByClass(t *testing.T) {
 	testclass.Browser(t)
 	path := recordingWithProgress(t)

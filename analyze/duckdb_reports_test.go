@@ -124,14 +124,14 @@ func (s *sqlReport) sql(path string) string {
 func TestReportsEqualDuckDB(t *testing.T) {
 	testclass.Browser(t)
 	for seed := range uint64(3) {
-		tp := randomCalls(t, 100+seed)
-		tl := tp.Timeline()
+		recording := randomCalls(t, 100+seed)
+		tl := recording.Timeline()
 		var queries []string
 		for i := range sqlReports {
-			queries = append(queries, sqlReports[i].sql(tp.Path))
+			queries = append(queries, sqlReports[i].sql(recording.Path))
 		}
 		reports := callReports(tl)
-		reports["errors"] = func(p0 query.Options) (*report.Report, error) { return cudaerrors.Run(tl, p0) }
+		reports["errors"] = func(opt query.Options) (*report.Report, error) { return cudaerrors.Run(tl, opt) }
 		reports["gaps"] = func(o query.Options) (*report.Report, error) {
 			return gaps.RunWithOptions(tl, gaps.Options{Options: o, MinGapNs: 8 * analyzetest.Ms})
 		}
@@ -235,14 +235,14 @@ func sameNumber(name string, got, want any) bool {
 // totals with the allocator's last event.
 func TestAllocatorEqualsDuckDB(t *testing.T) {
 	testclass.Browser(t)
-	tp := analyzetest.NewTestRecording(t)
-	world := analyzetest.NewTorchAllocator(tp, rand.New(rand.NewPCG(9, 9)), 42, 0, analyzetest.TorchConf{})
+	recording := analyzetest.NewTestRecording(t)
+	world := analyzetest.NewTorchAllocator(recording, rand.New(rand.NewPCG(9, 9)), 42, 0, analyzetest.TorchConf{})
 	for range 20_000 {
 		world.RunRandomOperation()
 	}
 	world.AddEvent(format.AllocatorSnapshot, 0, 0, nil)
-	tp.Meta.EndNs = analyzetest.Epoch + world.Now + analyzetest.Second
-	tl := tp.Timeline()
+	recording.Meta.EndNs = analyzetest.Epoch + world.Now + analyzetest.Second
+	tl := recording.Timeline()
 	leakReport, err := leaks.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -251,7 +251,7 @@ func TestAllocatorEqualsDuckDB(t *testing.T) {
 	if err != nil || len(states) != 1 {
 		t.Fatalf("%v, %d allocators", err, len(states))
 	}
-	from := fmt.Sprintf("from read_parquet('%s') where kind = 'allocator'", tp.Path)
+	from := fmt.Sprintf("from read_parquet('%s') where kind = 'allocator'", recording.Path)
 	answers := viewers.QueryDuckDB(
 		t,
 		`with event as (select name, site, bytes, row_number() over (partition by ptr order by start_ns desc) as n `+from+` and name in ('alloc', 'free_requested')),
@@ -278,8 +278,8 @@ func TestAllocatorEqualsDuckDB(t *testing.T) {
 // DuckDB.
 func TestLiveMemoryByPlaceEqualsDuckDB(t *testing.T) {
 	testclass.Browser(t)
-	tp := analyzetest.TrainingRecording(t)
-	leakReport, err := leaks.Run(tp.Timeline(), query.Options{})
+	recording := analyzetest.TrainingRecording(t)
+	leakReport, err := leaks.Run(recording.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +291,7 @@ func TestLiveMemoryByPlaceEqualsDuckDB(t *testing.T) {
 		final as (select *, row_number() over (partition by ptr order by effect desc) as n, lead(kind) over (partition by ptr order by effect) as next from call)
 		select place as site, count(*) as allocs, count(*) filter (next = 'free') as frees, cast(coalesce(sum(bytes) filter (n = 1), 0) as bigint) as live_bytes, count(*) filter (n = 1) as live_count
 		from final where kind = 'alloc' group by place`,
-			tp.Path,
+			recording.Path,
 		),
 	)
 	equalsSQL(t, leakReport, "leaks", []string{"site"}, answers[0])

@@ -28,21 +28,21 @@ select cast(coalesce(sum(bytes), 0) as varchar) as live, cast(count(*) as varcha
 
 func TestDuckDBReadsTheRecording(t *testing.T) {
 	testclass.Browser(t)
-	tp := analyzetest.TrainingRecording(t)
-	analyzetest.AddRandomProgram(tp, rand.New(rand.NewPCG(5, 5)), 2000)
-	tl := tp.Timeline()
+	recording := analyzetest.TrainingRecording(t)
+	analyzetest.AddRandomProgram(recording, rand.New(rand.NewPCG(5, 5)), 2000)
+	tl := recording.Timeline()
 	kinds := make(map[string]int)
-	for _, r := range tp.Rows {
+	for _, r := range recording.Rows {
 		kinds[r.Kind]++
 	}
 	r, err := leaks.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	from := fmt.Sprintf("from read_parquet('%s')", tp.Path)
+	from := fmt.Sprintf("from read_parquet('%s')", recording.Path)
 	got := viewers.QueryDuckDB(t,
 		"select kind, cast(count(*) as integer) as n "+from+" group by kind",
-		fmt.Sprintf(liveBySQL, tp.Path),
+		fmt.Sprintf(liveBySQL, recording.Path),
 		"select cast(max(value) as bigint) as used "+from+" where kind = 'nvml' and name = 'memory_used_bytes'",
 		"select frames[1].func as leaf, len(frames) as n "+from+" where kind = 'stack' and stack_id = 3",
 		"select column_type as type "+"from (describe select start_ns, kind, value "+from+")",
@@ -77,27 +77,27 @@ func TestDuckDBReadsTheRecording(t *testing.T) {
 
 func TestDuckDBReadsSegments(t *testing.T) {
 	testclass.Browser(t)
-	tp := analyzetest.TrainingRecording(t)
-	w, err := format.Create(tp.Path, format.Options{})
+	recording := analyzetest.TrainingRecording(t)
+	w, err := format.Create(recording.Path, format.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, r := range tp.Rows {
+	for i, r := range recording.Rows {
 		if err := w.Write(format.ClassOf(r.Kind), []format.Row{*r}); err != nil {
 			t.Fatal(err)
 		}
 		if i%1000 == 999 {
-			if err := w.Rotate(tp.Meta); err != nil {
+			if err := w.Rotate(recording.Meta); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if err := errors.Join(w.Rotate(tp.Meta), w.Flush()); err != nil {
+	if err := errors.Join(w.Rotate(recording.Meta), w.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	got := viewers.QueryDuckDB(t, fmt.Sprintf("select cast(count(*) as integer) as n from "+
 		"read_parquet('%s/*.parquet')", w.Dir()))
-	if want := fmt.Sprintf(`[{"n":%d}]`, len(tp.Rows)); got[0] != want {
+	if want := fmt.Sprintf(`[{"n":%d}]`, len(recording.Rows)); got[0] != want {
 		t.Errorf("%s, want %s", got[0], want)
 	}
 }

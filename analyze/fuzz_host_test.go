@@ -32,9 +32,9 @@ func FuzzHostRows(f *testing.F) {
 	f.Add(uint8(4), format.HostRunning, "/a", int64(1), int64(5), 1e18, int32(42), int32(0), int32(7))
 	kinds := []string{format.KindWait, format.KindCPUSample, format.KindThreadState, format.KindGC, format.KindHost}
 	f.Fuzz(func(t *testing.T, kind uint8, name, message string, at, dur int64, value float64, tid, stack, flags int32) {
-		tp := analyzetest.HostRecording(t)
+		recording := analyzetest.HostRecording(t)
 		for _, start := range []int64{analyzetest.Epoch + at%(20*analyzetest.Second), at} {
-			tp.AddRow(format.Row{
+			recording.AddRow(format.Row{
 				Kind:    kinds[int(kind)%len(kinds)],
 				Name:    name,
 				Message: message,
@@ -49,7 +49,7 @@ func FuzzHostRows(f *testing.F) {
 				CPU:     flags,
 			})
 		}
-		tl := tp.Timeline()
+		tl := recording.Timeline()
 		r, err := cpu.Run(tl, query.Options{})
 		if err != nil {
 			t.Fatal(err)

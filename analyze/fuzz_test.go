@@ -116,17 +116,19 @@ func everyReport(rec *format.Recording) error {
 // FuzzAnalyze runs all reports on damaged recordings. They must return an error or a result, and
 // must not panic.
 func FuzzAnalyze(f *testing.F) {
-	tp := analyzetest.NewTestRecording(f)
-	tp.AddStack(1, "f", "main")
-	analyzetest.SetStackAndSite(tp.AddAlloc(1, 1, 0x1000, 64), 1, "f")
-	tp.AddFree(5, 1, 0x1000)
-	tp.AddCall(format.KindLaunch, "cuLaunchKernel", 9, 1).Kernel = "k"
-	tp.AddMemCreate(10, 0x1010, 64)
-	tp.AddMemMap(20, 0x3000, 64, 0x1010)
-	tp.AddMemUnmap(30, 0x3000, 64)
-	tp.AddAPICall("cuDevicePrimaryCtxReset_v2", 40, 0, 0)
-	tp.AddRow(format.Row{Kind: format.KindNVML, Name: catalog.MetricMemoryUsed, StartNs: analyzetest.Epoch, Value: 1})
-	tp.AddRow(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: `{"checked":1}`})
+	recording := analyzetest.NewTestRecording(f)
+	recording.AddStack(1, "f", "main")
+	analyzetest.SetStackAndSite(recording.AddAlloc(1, 1, 0x1000, 64), 1, "f")
+	recording.AddFree(5, 1, 0x1000)
+	recording.AddCall(format.KindLaunch, "cuLaunchKernel", 9, 1).Kernel = "k"
+	recording.AddMemCreate(10, 0x1010, 64)
+	recording.AddMemMap(20, 0x3000, 64, 0x1010)
+	recording.AddMemUnmap(30, 0x3000, 64)
+	recording.AddAPICall("cuDevicePrimaryCtxReset_v2", 40, 0, 0)
+	recording.AddRow(
+		format.Row{Kind: format.KindNVML, Name: catalog.MetricMemoryUsed, StartNs: analyzetest.Epoch, Value: 1},
+	)
+	recording.AddRow(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: `{"checked":1}`})
 	for i, name := range []string{
 		format.AllocatorSegmentAlloc,
 		format.AllocatorAlloc,
@@ -134,7 +136,7 @@ func FuzzAnalyze(f *testing.F) {
 		format.AllocatorFreeCompleted,
 		format.AllocatorSegmentMap, format.AllocatorSegmentUnmap, format.AllocatorOOM,
 	} {
-		tp.AddRow(
+		recording.AddRow(
 			format.Row{
 				Kind:          format.KindAllocator,
 				Name:          name,
@@ -147,9 +149,9 @@ func FuzzAnalyze(f *testing.F) {
 			},
 		)
 	}
-	tp.AddMemoryCall(format.KindReserve, "", 70, 0x600000000000, 64<<20).Name = "cuMemAddressReserve"
-	tp.AddAlloc(80, 1, 0, 1<<30).Result = calls.ResultOutOfMemory
-	tp.AddRow(
+	recording.AddMemoryCall(format.KindReserve, "", 70, 0x600000000000, 64<<20).Name = "cuMemAddressReserve"
+	recording.AddAlloc(80, 1, 0, 1<<30).Result = calls.ResultOutOfMemory
+	recording.AddRow(
 		format.Row{
 			Kind:    format.KindNote,
 			Name:    format.NoteAllocator,
@@ -157,9 +159,9 @@ func FuzzAnalyze(f *testing.F) {
 			Message: `{"conf":"roundup_power2_divisions:[1:2,>:4]"}`,
 		},
 	)
-	tp.AddExit(42, analyzetest.Second)
-	tp.WriteAndOpen()
-	data, err := os.ReadFile(tp.Path)
+	recording.AddExit(42, analyzetest.Second)
+	recording.WriteAndOpen()
+	data, err := os.ReadFile(recording.Path)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -206,9 +208,9 @@ func FuzzNotes(f *testing.F) {
 	f.Add(uint8(2), "", `{"uuid":"GPU-0","memory_bytes":-1}`)
 	f.Add(uint8(3), "31", `{"text":"x","pci":"0000:00:06"}`)
 	f.Fuzz(func(t *testing.T, kind uint8, name, message string) {
-		tp := analyzetest.NewTestRecording(t)
-		tp.AddAlloc(1, 1, 0x1000, 64)
-		tp.AddRow(
+		recording := analyzetest.NewTestRecording(t)
+		recording.AddAlloc(1, 1, 0x1000, 64)
+		recording.AddRow(
 			format.Row{
 				Kind:          format.KindAllocator,
 				Name:          format.AllocatorAlloc,
@@ -220,8 +222,8 @@ func FuzzNotes(f *testing.F) {
 				ReservedBytes: 2 << 20,
 			},
 		)
-		tp.AddCall(format.KindLaunch, "cuLaunchKernel", 9, 1).Kernel = name
-		tp.AddRow(
+		recording.AddCall(format.KindLaunch, "cuLaunchKernel", 9, 1).Kernel = name
+		recording.AddRow(
 			format.Row{
 				Kind:    kinds[int(kind)%len(kinds)],
 				Name:    name,
@@ -231,7 +233,7 @@ func FuzzNotes(f *testing.F) {
 				Value:   31,
 			},
 		)
-		if err := everyReport(tp.WriteAndOpen()); err != nil {
+		if err := everyReport(recording.WriteAndOpen()); err != nil {
 			t.Errorf("%q %q: %v", name, message, err)
 		}
 	})
@@ -284,8 +286,8 @@ func TestRowsOfAnyValue(t *testing.T) {
 			}
 			return v[r.IntN(len(v))]
 		}
-		tp := analyzetest.NewTestRecording(t)
-		tp.Meta.StartNs, tp.Meta.EndNs, tp.Meta.ClockOffsetNs = wild(), wild(), wild()
+		recording := analyzetest.NewTestRecording(t)
+		recording.Meta.StartNs, recording.Meta.EndNs, recording.Meta.ClockOffsetNs = wild(), wild(), wild()
 		kinds := []string{
 			format.KindAlloc,
 			format.KindFree,
@@ -320,7 +322,7 @@ func TestRowsOfAnyValue(t *testing.T) {
 			slices.Sorted(maps.Keys(timeline.APIKindsByFunction)),
 		)
 		for range 600 {
-			row := tp.AddRow(format.Row{
+			row := recording.AddRow(format.Row{
 				Kind:          kinds[r.IntN(len(kinds))],
 				StartNs:       wild(),
 				DurNs:         wild(),
@@ -357,7 +359,7 @@ func TestRowsOfAnyValue(t *testing.T) {
 				}
 			}
 		}
-		rec := tp.WriteAndOpen()
+		rec := recording.WriteAndOpen()
 		if err := everyReport(rec); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		}

@@ -30,13 +30,13 @@ import (
 // cluster returns a recording of a training with four ranks in two pods of one job, and a process
 // outside of any job.
 func cluster(t testing.TB) *analyzetest.TestRecording {
-	tp := analyzetest.FourRanksRecording(t)
+	recording := analyzetest.FourRanksRecording(t)
 	for pid := int32(42); pid < 46; pid++ {
 		rank := int(pid - 42)
 		id := analyzetest.RankIdentity(rank, 4, "demo")
 		id.SlurmJob, id.Pod, id.Namespace, id.Node = "77", fmt.Sprintf("train-%d", rank/2), "research", "node-1"
 		container := strings.Repeat(fmt.Sprintf("%d123456789abcdef", rank/2), 4)
-		tp.AddIdentity(
+		recording.AddIdentity(
 			pid,
 			id,
 			map[string]any{
@@ -44,10 +44,15 @@ func cluster(t testing.TB) *analyzetest.TestRecording {
 				"cgroup":       "1:name=systemd:/\n0::/kubepods/pod" + fmt.Sprint(rank/2) + "/" + container,
 			},
 		)
-		a := tp.AddAlloc(int64(rank)*analyzetest.Ms, analyzetest.Us, int64(pid)<<40, int64(rank+1)*analyzetest.Mib)
+		a := recording.AddAlloc(
+			int64(rank)*analyzetest.Ms,
+			analyzetest.Us,
+			int64(pid)<<40,
+			int64(rank+1)*analyzetest.Mib,
+		)
 		a.Pid, a.Tid = pid, pid
 	}
-	tp.AddRow(
+	recording.AddRow(
 		format.Row{
 			Kind:    format.KindProcess,
 			Name:    "monitor",
@@ -57,9 +62,9 @@ func cluster(t testing.TB) *analyzetest.TestRecording {
 			Message: `{"exe":"/bin/monitor","cgroup":"0::/system.slice/monitor.service"}`,
 		},
 	)
-	a := tp.AddAlloc(9*analyzetest.Ms, analyzetest.Us, 50<<40, 100*analyzetest.Mib)
+	a := recording.AddAlloc(9*analyzetest.Ms, analyzetest.Us, 50<<40, 100*analyzetest.Mib)
 	a.Pid, a.Tid = 50, 50
-	return tp
+	return recording
 }
 
 func TestReportsByIdentity(t *testing.T) {
@@ -107,11 +112,11 @@ func TestReportsByIdentity(t *testing.T) {
 
 func TestRanksOfSeveralJobsHaveTheirJob(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.FourRanksRecording(t)
-	tp.AddIdentity(42, analyzetest.RankIdentity(0, 2, "a"), nil)
-	tp.AddIdentity(43, analyzetest.RankIdentity(0, 2, "b"), nil)
-	tp.AddIdentity(44, analyzetest.RankIdentity(0, 2, ""), nil)
-	apiReport, err := api.Run(tp.Timeline(), query.Options{GroupBy: "rank"})
+	recording := analyzetest.FourRanksRecording(t)
+	recording.AddIdentity(42, analyzetest.RankIdentity(0, 2, "a"), nil)
+	recording.AddIdentity(43, analyzetest.RankIdentity(0, 2, "b"), nil)
+	recording.AddIdentity(44, analyzetest.RankIdentity(0, 2, ""), nil)
+	apiReport, err := api.Run(recording.Timeline(), query.Options{GroupBy: "rank"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,8 +178,8 @@ func TestRestrictReplacesTheEarlierRestriction(t *testing.T) {
 	first.AddIdentity(42, analyzetest.RankIdentity(1, 2, "a"), nil)
 	second.AddIdentity(45, analyzetest.RankIdentity(1, 2, "b"), nil)
 	f := query.Filter{Pids: []int32{42, 45}}
-	for tp, want := range map[*analyzetest.TestRecording]int32{first: 42, second: 45} {
-		if tp.Timeline().
+	for recording, want := range map[*analyzetest.TestRecording]int32{first: 42, second: 45} {
+		if recording.Timeline().
 			RestrictProcesses(&f, timeline.ProcessFilter{Ranks: []int32{1}}); !slices.Equal(
 			f.Pids,
 			[]int32{want},
@@ -321,8 +326,8 @@ func TestIdentitiesOfDamagedRecordings(t *testing.T) {
 		`{"exe":"/app/train","exit_ns":1790000059000000000,"identity":{"rank":-5,"sources":{"rank":"env RANK"}}}`,
 		`{"exe":"/app/train","exit_ns":1790000059000000000,"identity":{"rank":9000000000,"sources":{"rank":"env RANK"}}}`,
 	} {
-		tp := analyzetest.NewTestRecording(t)
-		tp.AddRow(
+		recording := analyzetest.NewTestRecording(t)
+		recording.AddRow(
 			format.Row{
 				Kind:    format.KindProcess,
 				Name:    "train",
@@ -332,15 +337,15 @@ func TestIdentitiesOfDamagedRecordings(t *testing.T) {
 				Message: message,
 			},
 		)
-		p := tp.Timeline().Facts.Processes[42]
+		p := recording.Timeline().Facts.Processes[42]
 		if p.Exe != "/app/train" || p.ExitNs == 0 || p.Identity.Known() {
 			t.Errorf("%s: %+v", message, p)
 		}
 	}
-	tp := analyzetest.FourRanksRecording(t)
+	recording := analyzetest.FourRanksRecording(t)
 	for i, name := range analyzetest.HostileNames {
 		text := func(s string) string { return name + s }
-		tp.AddRow(
+		recording.AddRow(
 			format.Row{
 				Kind:    format.KindProcess,
 				Name:    name,
@@ -349,7 +354,7 @@ func TestIdentitiesOfDamagedRecordings(t *testing.T) {
 				Device:  -1,
 			},
 		)
-		tp.AddIdentity(
+		recording.AddIdentity(
 			int32(100+i),
 			format.Identity{
 				Rank:      analyzetest.PointerTo(i),
@@ -362,7 +367,7 @@ func TestIdentitiesOfDamagedRecordings(t *testing.T) {
 			map[string]any{"container_id": name, "cgroup": "0::" + name},
 		)
 	}
-	tl := tp.Timeline()
+	tl := recording.Timeline()
 	for _, make := range allReports(tl) {
 		r, err := make(query.Options{})
 		if err != nil {
@@ -383,9 +388,9 @@ func TestIdentitiesOfDamagedRecordings(t *testing.T) {
 
 func TestTheLastExecSetsTheIdentity(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	add := func(name, message string) {
-		tp.AddRow(
+		recording.AddRow(
 			format.Row{
 				Kind:    format.KindProcess,
 				Name:    name,
@@ -396,7 +401,7 @@ func TestTheLastExecSetsTheIdentity(t *testing.T) {
 			},
 		)
 	}
-	rank := func() string { return tp.Timeline().PidLabel(42) }
+	rank := func() string { return recording.Timeline().PidLabel(42) }
 	add("sh", `{"exe":"/bin/sh","identity":{"rank":1,"sources":{"rank":"env SLURM_PROCID"}}}`)
 	add("train", `{"exe":"/app/train","identity":{"rank":8,"sources":{"rank":"env RANK"}}}`)
 	add("", `{"exit_ns":1790000059000000000}`)
@@ -449,9 +454,9 @@ func TestProcessesAreListedWhereTheyDiffer(t *testing.T) {
 		"in a container":       {[]string{`{"container_id":"0123"}`}, 1},
 		"with an identity":     {[]string{`{"identity":{"job":"x","sources":{"job":"cgroup"}}}`, `{}`}, 2},
 	} {
-		tp := analyzetest.NewTestRecording(t)
+		recording := analyzetest.NewTestRecording(t)
 		for i, m := range c.messages {
-			tp.AddRow(
+			recording.AddRow(
 				format.Row{
 					Kind:    format.KindProcess,
 					Name:    "train",
@@ -462,7 +467,7 @@ func TestProcessesAreListedWhereTheyDiffer(t *testing.T) {
 				},
 			)
 		}
-		if table := processes.NewProcessTable(tp.Timeline(), new(query.Filter)); len(table.Rows) != c.want {
+		if table := processes.NewProcessTable(recording.Timeline(), new(query.Filter)); len(table.Rows) != c.want {
 			t.Errorf("%s: %d rows, want %d", name, len(table.Rows), c.want)
 		}
 	}

@@ -28,7 +28,7 @@ import (
 func TestReportsOfACrash(t *testing.T) {
 	testclass.Unit(t)
 	tl := analyzetest.CrashingRecording(t).Timeline()
-	for command, make := range map[string]func(query.Options) (*report.Report, error){"xid": func(p0 query.Options) (*report.Report, error) { return xid.Run(tl, p0) }, "errors": func(p0 query.Options) (*report.Report, error) { return cudaerrors.Run(tl, p0) }} {
+	for command, make := range map[string]func(query.Options) (*report.Report, error){"xid": func(opt query.Options) (*report.Report, error) { return xid.Run(tl, opt) }, "errors": func(opt query.Options) (*report.Report, error) { return cudaerrors.Run(tl, opt) }} {
 		r, err := make(query.Options{Top: 20, MaxFrames: 12})
 		if err != nil {
 			t.Fatal(err)
@@ -39,79 +39,79 @@ func TestReportsOfACrash(t *testing.T) {
 
 func TestSuspectsMayStillHaveBeenRunning(t *testing.T) {
 	testclass.Unit(t)
-	fails := func(tp *analyzetest.TestRecording) {
-		tp.AddSync("cuCtxSynchronize", 10*analyzetest.Second, analyzetest.Ms, 0, 719)
+	fails := func(recording *analyzetest.TestRecording) {
+		recording.AddSync("cuCtxSynchronize", 10*analyzetest.Second, analyzetest.Ms, 0, 719)
 	}
 	for name, c := range map[string]struct {
 		tape func(*analyzetest.TestRecording)
 		want string
 	}{
-		"newest launch first": {func(tp *analyzetest.TestRecording) {
-			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
-			tp.AddLaunch(2*analyzetest.Second, analyzetest.Us, "b", 7, 0)
+		"newest launch first": {func(recording *analyzetest.TestRecording) {
+			recording.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			recording.AddLaunch(2*analyzetest.Second, analyzetest.Us, "b", 7, 0)
 		}, "b a"},
-		"at most five launches": {func(tp *analyzetest.TestRecording) {
+		"at most five launches": {func(recording *analyzetest.TestRecording) {
 			for i, k := range strings.Split("abcdefgh", "") {
-				tp.AddLaunch(int64(i+1)*analyzetest.Second, analyzetest.Us, k, 7, 0)
+				recording.AddLaunch(int64(i+1)*analyzetest.Second, analyzetest.Us, k, 7, 0)
 			}
 		}, "h g f e d"},
-		"launches out of order in the file": {func(tp *analyzetest.TestRecording) {
+		"launches out of order in the file": {func(recording *analyzetest.TestRecording) {
 			for _, i := range []int64{8, 3, 1, 7, 2, 6, 4, 5} {
-				tp.AddLaunch(i*analyzetest.Second, analyzetest.Us, string(rune('a'+i-1)), 7, 0)
+				recording.AddLaunch(i*analyzetest.Second, analyzetest.Us, string(rune('a'+i-1)), 7, 0)
 			}
 		}, "h g f e d"},
-		"launches before a stream synchronization": {func(tp *analyzetest.TestRecording) {
-			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
-			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "b", 9, 0)
-			tp.AddSync("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 0)
-			tp.AddLaunch(3*analyzetest.Second, analyzetest.Us, "c", 7, 0)
+		"launches before a stream synchronization": {func(recording *analyzetest.TestRecording) {
+			recording.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			recording.AddLaunch(analyzetest.Second, analyzetest.Us, "b", 9, 0)
+			recording.AddSync("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 0)
+			recording.AddLaunch(3*analyzetest.Second, analyzetest.Us, "c", 7, 0)
 		}, "c b"},
-		"launches before a failed synchronization": {func(tp *analyzetest.TestRecording) {
-			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
-			tp.AddSync("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 1)
+		"launches before a failed synchronization": {func(recording *analyzetest.TestRecording) {
+			recording.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			recording.AddSync("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 1)
 		}, "a"},
-		"launches before a context synchronization": {func(tp *analyzetest.TestRecording) {
-			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
-			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "b", 9, 0)
-			tp.AddSync("cuCtxSynchronize", 2*analyzetest.Second, analyzetest.Us, 0, 0)
+		"launches before a context synchronization": {func(recording *analyzetest.TestRecording) {
+			recording.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			recording.AddLaunch(analyzetest.Second, analyzetest.Us, "b", 9, 0)
+			recording.AddSync("cuCtxSynchronize", 2*analyzetest.Second, analyzetest.Us, 0, 0)
 		}, ""},
-		"synchronization of a context by handle": {func(tp *analyzetest.TestRecording) {
-			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
-			other := tp.AddSync("cuCtxSynchronize_v2", 2*analyzetest.Second, analyzetest.Us, 0, 0)
+		"synchronization of a context by handle": {func(recording *analyzetest.TestRecording) {
+			recording.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			other := recording.AddSync("cuCtxSynchronize_v2", 2*analyzetest.Second, analyzetest.Us, 0, 0)
 			other.Context, other.Ptr = 0xc2, 0xc1
 		}, ""},
-		"synchronization of another context": {func(tp *analyzetest.TestRecording) {
-			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
-			tp.AddSync("cuCtxSynchronize_v2", 2*analyzetest.Second, analyzetest.Us, 0, 0).Ptr = 0xc2
+		"synchronization of another context": {func(recording *analyzetest.TestRecording) {
+			recording.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			recording.AddSync("cuCtxSynchronize_v2", 2*analyzetest.Second, analyzetest.Us, 0, 0).Ptr = 0xc2
 		}, "a"},
-		"launch while another thread synchronizes": {func(tp *analyzetest.TestRecording) {
-			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
-			tp.AddSync("cuStreamSynchronize", analyzetest.Second-analyzetest.Ms, analyzetest.Second, 7, 0).Tid = 43
+		"launch while another thread synchronizes": {func(recording *analyzetest.TestRecording) {
+			recording.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+			recording.AddSync("cuStreamSynchronize", analyzetest.Second-analyzetest.Ms, analyzetest.Second, 7, 0).Tid = 43
 		}, "a"},
-		"launch in another context": {func(tp *analyzetest.TestRecording) {
-			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0).Context = 0xc2
-			tp.AddLaunch(2*analyzetest.Second, analyzetest.Us, "b", 7, 0).Context = 0
+		"launch in another context": {func(recording *analyzetest.TestRecording) {
+			recording.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0).Context = 0xc2
+			recording.AddLaunch(2*analyzetest.Second, analyzetest.Us, "b", 7, 0).Context = 0
 		}, "b"},
-		"launches of another process, failed, captured or later launches": {func(tp *analyzetest.TestRecording) {
-			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0).Pid = 43
-			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "b", 7, 0).Result = 1
-			tp.AddLaunch(analyzetest.Second, analyzetest.Us, "c", 7, 0).Flags = format.FlagCaptured
-			tp.AddLaunch(11*analyzetest.Second, analyzetest.Us, "d", 7, 0)
+		"launches of another process, failed, captured or later launches": {func(recording *analyzetest.TestRecording) {
+			recording.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0).Pid = 43
+			recording.AddLaunch(analyzetest.Second, analyzetest.Us, "b", 7, 0).Result = 1
+			recording.AddLaunch(analyzetest.Second, analyzetest.Us, "c", 7, 0).Flags = format.FlagCaptured
+			recording.AddLaunch(11*analyzetest.Second, analyzetest.Us, "d", 7, 0)
 		}, ""},
-		"launch with unknown result": {func(tp *analyzetest.TestRecording) {
-			r := tp.AddLaunch(analyzetest.Second, 0, "a", 7, 0)
+		"launch with unknown result": {func(recording *analyzetest.TestRecording) {
+			r := recording.AddLaunch(analyzetest.Second, 0, "a", 7, 0)
 			r.Flags, r.Result = format.FlagNoReturn, 0
-			tp.AddSync("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 0).Tid = 43
+			recording.AddSync("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 0).Tid = 43
 		}, "a"},
-		"launch with unknown result, before a synchronization of its thread": {func(tp *analyzetest.TestRecording) {
-			tp.AddLaunch(analyzetest.Second, 0, "a", 7, 0).Flags = format.FlagNoReturn
-			tp.AddSync("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 0)
+		"launch with unknown result, before a synchronization of its thread": {func(recording *analyzetest.TestRecording) {
+			recording.AddLaunch(analyzetest.Second, 0, "a", 7, 0).Flags = format.FlagNoReturn
+			recording.AddSync("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 0)
 		}, ""},
 	} {
-		tp := analyzetest.NewTestRecording(t)
-		c.tape(tp)
-		fails(tp)
-		r, err := cudaerrors.Run(tp.Timeline(), query.Options{})
+		recording := analyzetest.NewTestRecording(t)
+		c.tape(recording)
+		fails(recording)
+		r, err := cudaerrors.Run(recording.Timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,14 +123,14 @@ func TestSuspectsMayStillHaveBeenRunning(t *testing.T) {
 
 func TestSeveralFaultsHaveTheirOwnSuspects(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
-	tp.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
-	tp.AddSync("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 700)
-	tp.AddSync("cuStreamSynchronize", 3*analyzetest.Second, analyzetest.Us, 7, 700)
-	tp.AddAPICall("cuDevicePrimaryCtxReset_v2", 4*analyzetest.Second, 0, 0)
-	tp.AddLaunch(5*analyzetest.Second, analyzetest.Us, "b", 7, 0)
-	tp.AddSync("cuStreamSynchronize", 6*analyzetest.Second, analyzetest.Us, 7, 719)
-	r, err := cudaerrors.Run(tp.Timeline(), query.Options{})
+	recording := analyzetest.NewTestRecording(t)
+	recording.AddLaunch(analyzetest.Second, analyzetest.Us, "a", 7, 0)
+	recording.AddSync("cuStreamSynchronize", 2*analyzetest.Second, analyzetest.Us, 7, 700)
+	recording.AddSync("cuStreamSynchronize", 3*analyzetest.Second, analyzetest.Us, 7, 700)
+	recording.AddAPICall("cuDevicePrimaryCtxReset_v2", 4*analyzetest.Second, 0, 0)
+	recording.AddLaunch(5*analyzetest.Second, analyzetest.Us, "b", 7, 0)
+	recording.AddSync("cuStreamSynchronize", 6*analyzetest.Second, analyzetest.Us, 7, 719)
+	r, err := cudaerrors.Run(recording.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,9 +305,9 @@ func TestXidsPassTheFilter(t *testing.T) {
 // machineReports returns the reports about GPUs and errors.
 func machineReports(tl *timeline.Timeline) map[string]func(query.Options) (*report.Report, error) {
 	return map[string]func(query.Options) (*report.Report, error){
-		"xid":    func(p0 query.Options) (*report.Report, error) { return xid.Run(tl, p0) },
-		"errors": func(p0 query.Options) (*report.Report, error) { return cudaerrors.Run(tl, p0) },
-		"gpu":    func(p0 query.Options) (*report.Report, error) { return gpu.Run(tl, p0) },
+		"xid":    func(opt query.Options) (*report.Report, error) { return xid.Run(tl, opt) },
+		"errors": func(opt query.Options) (*report.Report, error) { return cudaerrors.Run(tl, opt) },
+		"gpu":    func(opt query.Options) (*report.Report, error) { return gpu.Run(tl, opt) },
 		"memory": func(o query.Options) (*report.Report, error) {
 			return memory.RunWithOptions(tl, memory.Options{Options: o})
 		},
@@ -319,8 +319,8 @@ func machineReports(tl *timeline.Timeline) map[string]func(query.Options) (*repo
 
 func TestMachineReportsAreSafeAndFit(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.HostileRecording(t)
-	tp.AddRow(
+	recording := analyzetest.HostileRecording(t)
+	recording.AddRow(
 		format.Row{
 			Kind:    format.KindNVML,
 			Name:    catalog.MetricProcessMemory,
@@ -331,7 +331,7 @@ func TestMachineReportsAreSafeAndFit(t *testing.T) {
 			Message: analyzetest.HostileName,
 		},
 	)
-	tp.AddRow(
+	recording.AddRow(
 		format.Row{
 			Kind:    format.KindNVML,
 			Name:    catalog.MetricProcessMemory,
@@ -342,8 +342,8 @@ func TestMachineReportsAreSafeAndFit(t *testing.T) {
 			Message: analyzetest.HostileName,
 		},
 	)
-	tp.AddNVMLSample(0, 2, catalog.MetricMemoryUsed, 3e9)
-	tp.AddXid(
+	recording.AddNVMLSample(0, 2, catalog.MetricMemoryUsed, 3e9)
+	recording.AddXid(
 		3*analyzetest.Second,
 		0,
 		42,
@@ -356,12 +356,12 @@ func TestMachineReportsAreSafeAndFit(t *testing.T) {
 		},
 	)
 	failed := analyzetest.SetStackAndSite(
-		tp.AddCall(format.KindSync, analyzetest.HostileName, 4*analyzetest.Second, 1),
+		recording.AddCall(format.KindSync, analyzetest.HostileName, 4*analyzetest.Second, 1),
 		1,
 		analyzetest.HostileName,
 	)
 	failed.Result = 700
-	tl := tp.Timeline()
+	tl := recording.Timeline()
 	for name, make := range machineReports(tl) {
 		r, err := make(query.Options{})
 		if err != nil {
@@ -417,13 +417,13 @@ func TestMachineReportsAreSafeAndFit(t *testing.T) {
 
 func TestMachineReportsAreTheSameEveryTime(t *testing.T) {
 	testclass.Unit(t)
-	for _, tp := range []*analyzetest.TestRecording{
+	for _, recording := range []*analyzetest.TestRecording{
 		analyzetest.CrashingRecording(t),
 		analyzetest.TwoGPURecording(t),
 		analyzetest.AllMemoryKindsRecording(t),
 		analyzetest.TrainingRecording(t),
 	} {
-		rec := tp.WriteAndOpen()
+		rec := recording.WriteAndOpen()
 		var before map[string]string
 		for range 3 {
 			tl, err := timeline.Open(rec)

@@ -7,52 +7,48 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/export/html"
 	"github.com/gpurec/gpurec/analyze/export/perfetto"
 	"github.com/gpurec/gpurec/analyze/export/pprof"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
-	"github.com/gpurec/gpurec/analyze/report"
-	"github.com/gpurec/gpurec/analyze/report/gaps"
-	"github.com/gpurec/gpurec/analyze/report/kernels"
-	"github.com/gpurec/gpurec/analyze/report/leaks"
-	"github.com/gpurec/gpurec/analyze/report/rules"
-	"github.com/gpurec/gpurec/analyze/report/steps"
-	"github.com/gpurec/gpurec/analyze/report/summary"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// A pass over a large recording costs seconds, so testdata/passes.txt has the number of passes of each command. A
-// higher number needs a reason.
+// TestPassesOfEachCommand compares the number of passes of each command with testdata/passes.txt. A
+// pass over a large recording costs seconds. A higher number needs a reason.
 func TestPassesOfEachCommand(t *testing.T) {
 	testclass.Unit(t)
 	path := filepath.Join(t.TempDir(), "training.parquet")
 	writeTraining(t, path, 20_000, "-words")
-	reportOf := func(run func(*timeline.Timeline, query.Options) (*report.Report, error)) func(*timeline.Timeline) error {
-		return func(tl *timeline.Timeline) error {
-			_, err := run(tl, query.Options{})
-			return err
-		}
-	}
 	var got bytes.Buffer
-	classes := []format.Class{format.ClassCall, format.ClassMemory, format.ClassAllocator, format.ClassProgress}
+	classes := []format.Class{
+		format.ClassCall,
+		format.ClassMemory,
+		format.ClassAllocator,
+		format.ClassProgress,
+		format.ClassHost,
+	}
 	fmt.Fprintf(&got, "%-10s", "command")
 	for _, c := range classes {
 		fmt.Fprintf(&got, " %9s", c)
 	}
 	got.WriteByte('\n')
-	for _, c := range []struct {
+	type command struct {
 		name string
 		run  func(*timeline.Timeline) error
-	}{
-		{"leaks", reportOf(leaks.Run)},
-		{"summary", reportOf(summary.Run)},
-		{"rules", reportOf(rules.Run)},
-		{"kernels", reportOf(kernels.Run)},
-		{"gaps", reportOf(gaps.Run)},
-		{"steps", reportOf(steps.Run)},
+	}
+	var commands []command
+	for _, r := range analyze.Reports {
+		commands = append(commands, command{r.Name, func(tl *timeline.Timeline) error {
+			_, err := r.Run(tl, query.Options{})
+			return err
+		}})
+	}
+	for _, c := range append(commands, []command{
 		{"page", func(tl *timeline.Timeline) error {
 			_, err := html.WritePage(tl, io.Discard, html.Options{})
 			return err
@@ -65,7 +61,7 @@ func TestPassesOfEachCommand(t *testing.T) {
 			_, _, _, err := pprof.BuildProfile(tl, pprof.Options{Type: "launches"})
 			return err
 		}},
-	} {
+	}...) {
 		passes := passesOf(t, path, c.run)
 		fmt.Fprintf(&got, "%-10s", c.name)
 		for _, class := range classes {

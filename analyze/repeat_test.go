@@ -101,14 +101,14 @@ func answers(t *testing.T, rec *format.Recording) map[string][32]byte {
 func TestOneFileOneAnswer(t *testing.T) {
 	testclass.Unit(t)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
-	for name, tp := range map[string]*analyzetest.TestRecording{
+	for name, recording := range map[string]*analyzetest.TestRecording{
 		"job": mixedJob(t),
 		"random program": gpuprogram.Run(3, gpuprogram.Plan{
 			Operations: 700, Processes: 2, Threads: 2, Streams: 4, Shared: true, Ordered: true, Kernels: 6, MeanNs: 20_000,
 			PaceNs: 10_000, Idle: 0.05, Waits: 0.02, Extra: 0.02, Sampled: true, Short: 0.5, AnyPlace: true,
 		}).Record(t),
 	} {
-		rec := tp.WriteAndOpen()
+		rec := recording.WriteAndOpen()
 		var first map[string][32]byte
 		for run := range 10 {
 			runtime.GOMAXPROCS([...]int{1, 2, 8}[run%3])

@@ -94,13 +94,13 @@ func TestReportsShareATimeline(t *testing.T) {
 	testclass.Unit(t)
 	for name, tape := range recordings {
 		t.Run(name, func(t *testing.T) {
-			tp := tape(t)
+			recording := tape(t)
 			want := make(map[string][]byte)
-			for of, write := range writers(tp.Timeline()) {
+			for of, write := range writers(recording.Timeline()) {
 				want[of] = written(t, write)
 			}
 			var running sync.WaitGroup
-			for of, write := range writers(tp.Timeline()) { // each run gets a new Timeline, without origins
+			for of, write := range writers(recording.Timeline()) { // each run gets a new Timeline, without origins
 				for range 2 {
 					running.Go(func() {
 						if got := written(t, write); !bytes.Equal(got, want[of]) {

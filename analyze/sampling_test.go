@@ -23,24 +23,26 @@ import (
 // sampledTape returns a recording of a training of 60 s. It launches two kernels every 100 ms and
 // synchronizes. From 6 s on, launches are recorded for 1 s in 10.
 func sampledTape(t testing.TB) *analyzetest.TestRecording {
-	tp := analyzetest.NewTestRecording(t)
-	tp.AddTwoGPUs()
-	tp.AddRow(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1})
-	tp.AddStack(1, "launch_all", "train_step", "main", "_start")
+	recording := analyzetest.NewTestRecording(t)
+	recording.AddTwoGPUs()
+	recording.AddRow(
+		format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1},
+	)
+	recording.AddStack(1, "launch_all", "train_step", "main", "_start")
 	for at60 := int64(0); at60 < 60*analyzetest.Second; at60 += 100 * analyzetest.Ms {
 		if at60 < 6*analyzetest.Second || at60/analyzetest.Second%10 == 5 {
 			for k, kernel := range []string{"gemm<float>(int)", "add"} {
 				l := analyzetest.SetStackAndSite(
-					tp.AddLaunch(at60+int64(k)*analyzetest.Ms, 10*analyzetest.Us, kernel, 7, 1),
+					recording.AddLaunch(at60+int64(k)*analyzetest.Ms, 10*analyzetest.Us, kernel, 7, 1),
 					1,
 					"launch_all (train.cc:10)",
 				)
 				l.GridX, l.GridY, l.GridZ, l.BlockX, l.BlockY, l.BlockZ = 128, 2, 1, 256, 1, 1
 			}
 		}
-		tp.AddSync("cuStreamSynchronize", at60+50*analyzetest.Ms, 40*analyzetest.Ms, 7, 0)
+		recording.AddSync("cuStreamSynchronize", at60+50*analyzetest.Ms, 40*analyzetest.Ms, 7, 0)
 	}
-	tp.AddSamplingGaps(
+	recording.AddSamplingGaps(
 		analyzetest.SamplingGap{From: 6 * analyzetest.Second, To: 15 * analyzetest.Second},
 		analyzetest.SamplingGap{From: 16 * analyzetest.Second, To: 25 * analyzetest.Second},
 		analyzetest.SamplingGap{From: 26 * analyzetest.Second, To: 35 * analyzetest.Second},
@@ -48,7 +50,7 @@ func sampledTape(t testing.TB) *analyzetest.TestRecording {
 		analyzetest.SamplingGap{From: 46 * analyzetest.Second, To: 55 * analyzetest.Second},
 		analyzetest.SamplingGap{From: 56 * analyzetest.Second, To: 0},
 	)
-	return tp
+	return recording
 }
 
 func TestSampledLaunchesAreEstimated(t *testing.T) {
@@ -135,9 +137,9 @@ func TestWeightsOfLaunches(t *testing.T) {
 		"outside of it":    {[]analyzetest.SamplingGap{{From: 50 * analyzetest.Second, To: 60 * analyzetest.Second}}, analyzetest.SamplingGap{From: 0, To: 50 * analyzetest.Second}, "nothing"},
 		"all of it":        {[]analyzetest.SamplingGap{{From: 0, To: 0}}, analyzetest.SamplingGap{From: 0, To: 60 * analyzetest.Second}, "1 1 1 1 1 1"},
 	} {
-		tp := analyzetest.NewTestRecording(t)
-		tp.AddSamplingGaps(c.times...)
-		tl := tp.Timeline()
+		recording := analyzetest.NewTestRecording(t)
+		recording.AddSamplingGaps(c.times...)
+		tl := recording.Timeline()
 		w := tl.LaunchWeights(
 			query.Window{FromNs: analyzetest.Epoch + c.window.From, ToNs: analyzetest.Epoch + c.window.To},
 		)
@@ -159,25 +161,25 @@ func TestWeightsOfLaunches(t *testing.T) {
 	}
 }
 
-// A program runs faster while its launches are not recorded. The number of other calls shows by how
-// much.
+// TestEstimatesFollowOtherCalls has a program that runs faster while its launches are not recorded.
+// The number of other calls shows by how much.
 func TestEstimatesFollowOtherCalls(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	for ns := int64(0); ns < 60*analyzetest.Second; ns += 20 * analyzetest.Ms {
 		if inGap := ns >= 10*analyzetest.Second && ns < 19*analyzetest.Second; !inGap {
 			for k := range int64(4) {
-				tp.AddLaunch(ns+k*analyzetest.Ms, analyzetest.Us, "gemm", 7, 1)
+				recording.AddLaunch(ns+k*analyzetest.Ms, analyzetest.Us, "gemm", 7, 1)
 			}
-			tp.AddSync("cuStreamSynchronize", ns+10*analyzetest.Ms, analyzetest.Us, 7, 0)
+			recording.AddSync("cuStreamSynchronize", ns+10*analyzetest.Ms, analyzetest.Us, 7, 0)
 		} else {
-			tp.AddSync("cuStreamSynchronize", ns+5*analyzetest.Ms, analyzetest.Us, 7, 0)
-			tp.AddSync("cuStreamSynchronize", ns+10*analyzetest.Ms, analyzetest.Us, 7, 0)
-			tp.AddSync("cuStreamSynchronize", ns+15*analyzetest.Ms, analyzetest.Us, 7, 0)
+			recording.AddSync("cuStreamSynchronize", ns+5*analyzetest.Ms, analyzetest.Us, 7, 0)
+			recording.AddSync("cuStreamSynchronize", ns+10*analyzetest.Ms, analyzetest.Us, 7, 0)
+			recording.AddSync("cuStreamSynchronize", ns+15*analyzetest.Ms, analyzetest.Us, 7, 0)
 		}
 	}
-	tp.AddSamplingGaps(analyzetest.SamplingGap{From: 10 * analyzetest.Second, To: 19 * analyzetest.Second})
-	r, err := kernels.Run(tp.Timeline(), query.Options{})
+	recording.AddSamplingGaps(analyzetest.SamplingGap{From: 10 * analyzetest.Second, To: 19 * analyzetest.Second})
+	r, err := kernels.Run(recording.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,51 +190,51 @@ func TestEstimatesFollowOtherCalls(t *testing.T) {
 	)
 }
 
-// A program makes few calls other than launches. All sampling gaps together show how much faster it
-// runs while its launches are not recorded.
+// TestEstimatesOfProgramsWithFewCalls has a program that makes few calls other than launches. All
+// sampling gaps together show how much faster it runs while its launches are not recorded.
 func TestEstimatesOfProgramsWithFewCalls(t *testing.T) {
 	testclass.Unit(t)
 	const period, window = 2500 * analyzetest.Ms, 500 * analyzetest.Ms
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	for ns := int64(0); ns < 24*period; ns += 25 * analyzetest.Ms { // four times as fast in gaps
 		inWindow := ns%period < window
 		if inWindow && ns%(100*analyzetest.Ms) != 0 {
 			continue
 		}
-		tp.AddSync("cuStreamSynchronize", ns, analyzetest.Us, 7, 0)
+		recording.AddSync("cuStreamSynchronize", ns, analyzetest.Us, 7, 0)
 		for k := int64(1); inWindow && k <= 10; k++ {
-			tp.AddLaunch(ns+k*analyzetest.Ms, analyzetest.Us, "gemm", 7, 1)
+			recording.AddLaunch(ns+k*analyzetest.Ms, analyzetest.Us, "gemm", 7, 1)
 		}
 	}
 	for ns := int64(0); ns < 24*period; ns += period {
-		tp.AddSamplingGaps(analyzetest.SamplingGap{From: ns + window, To: ns + period})
+		recording.AddSamplingGaps(analyzetest.SamplingGap{From: ns + window, To: ns + period})
 	}
-	r, err := kernels.Run(tp.Timeline(), query.Options{})
+	r, err := kernels.Run(recording.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	analyzetest.CheckNumbers(t, r, map[string]float64{"launches": 24 * 50, "estimated_launches": 24 * (50 + 800)})
 }
 
-// Calls that a program makes only while it starts, and getters whose probes are removed, do not change
-// the estimate.
+// TestEstimatesIgnoreCallsOfTheStart checks that calls that a program makes only while it starts, and
+// getters whose probes are removed, do not change the estimate.
 func TestEstimatesIgnoreCallsOfTheStart(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	for ns := int64(0); ns < 3*analyzetest.Second; ns += 20 * analyzetest.Ms {
 		for k := int64(1); k <= 4; k++ {
 			if ns < 100*analyzetest.Ms {
-				tp.AddAPICall("cuKernelGetFunction", ns+k*analyzetest.Ms, 0xf, 0)
-				tp.AddAPICall("cuLibraryGetKernel", ns+k*analyzetest.Ms, 0xf, 0)
+				recording.AddAPICall("cuKernelGetFunction", ns+k*analyzetest.Ms, 0xf, 0)
+				recording.AddAPICall("cuLibraryGetKernel", ns+k*analyzetest.Ms, 0xf, 0)
 			}
 			if ns < 500*analyzetest.Ms || ns >= 2500*analyzetest.Ms {
-				tp.AddLaunch(ns+k*analyzetest.Ms, analyzetest.Us, "gemm", 7, 1)
+				recording.AddLaunch(ns+k*analyzetest.Ms, analyzetest.Us, "gemm", 7, 1)
 			}
 		}
-		tp.AddSync("cuStreamSynchronize", ns+10*analyzetest.Ms, analyzetest.Us, 7, 0)
+		recording.AddSync("cuStreamSynchronize", ns+10*analyzetest.Ms, analyzetest.Us, 7, 0)
 	}
-	tp.AddSamplingGaps(analyzetest.SamplingGap{From: 500 * analyzetest.Ms, To: 2500 * analyzetest.Ms})
-	r, err := kernels.Run(tp.Timeline(), query.Options{})
+	recording.AddSamplingGaps(analyzetest.SamplingGap{From: 500 * analyzetest.Ms, To: 2500 * analyzetest.Ms})
+	r, err := kernels.Run(recording.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,14 +245,14 @@ func TestEstimatesIgnoreCallsOfTheStart(t *testing.T) {
 // numbers.
 func TestSwitchesOfADamagedFile(t *testing.T) {
 	testclass.Unit(t)
-	tp := sampledTape(t)
-	tp.AddSamplingSwitch(-analyzetest.Epoch, format.SampledCalls, false)
-	tp.AddSamplingSwitch(math.MaxInt64-analyzetest.Epoch, format.SampledCalls, true)
-	tp.AddSamplingSwitch(30*analyzetest.Second, format.SampledCalls, false)
-	tp.AddSamplingSwitch(30*analyzetest.Second, format.SampledCalls, true)
-	tp.AddSamplingSwitch(30*analyzetest.Second, "colours", false)
+	recording := sampledTape(t)
+	recording.AddSamplingSwitch(-analyzetest.Epoch, format.SampledCalls, false)
+	recording.AddSamplingSwitch(math.MaxInt64-analyzetest.Epoch, format.SampledCalls, true)
+	recording.AddSamplingSwitch(30*analyzetest.Second, format.SampledCalls, false)
+	recording.AddSamplingSwitch(30*analyzetest.Second, format.SampledCalls, true)
+	recording.AddSamplingSwitch(30*analyzetest.Second, "colours", false)
 	for _, text := range []string{"", "{", `{"class":"copy","what":"calls"}`, `{"class":7}`} {
-		tp.AddRow(
+		recording.AddRow(
 			format.Row{
 				Kind:    format.KindNote,
 				Name:    format.NoteSampling,
@@ -259,7 +261,7 @@ func TestSwitchesOfADamagedFile(t *testing.T) {
 			},
 		)
 	}
-	tl := tp.Timeline()
+	tl := recording.Timeline()
 	for name, make := range callReports(tl) {
 		r, err := make(query.Options{})
 		if err != nil {
@@ -272,20 +274,21 @@ func TestSwitchesOfADamagedFile(t *testing.T) {
 	}
 }
 
-// A sampling gap is not an idle gap; a recorded time without launches is.
+// TestNoGapsWhereLaunchesWereNotRecorded checks that a sampling gap is not an idle gap; a recorded
+// time without launches is.
 func TestNoGapsWhereLaunchesWereNotRecorded(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	for _, ns := range []int64{0, 1, 2, 12, 13, 15, 16, 17} {
-		tp.AddLaunch(ns*analyzetest.Second, 10*analyzetest.Us, "gemm", 7, 1)
+		recording.AddLaunch(ns*analyzetest.Second, 10*analyzetest.Us, "gemm", 7, 1)
 	}
-	tp.AddSamplingGaps(
+	recording.AddSamplingGaps(
 		analyzetest.SamplingGap{
 			From: 2*analyzetest.Second + 500*analyzetest.Ms,
 			To:   11*analyzetest.Second + 500*analyzetest.Ms,
 		},
 	)
-	r, err := gaps.RunWithOptions(tp.Timeline(), gaps.Options{MinGapNs: 1500 * analyzetest.Ms})
+	r, err := gaps.RunWithOptions(recording.Timeline(), gaps.Options{MinGapNs: 1500 * analyzetest.Ms})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,34 +308,36 @@ func TestHangWhereLaunchesWereNotRecorded(t *testing.T) {
 		tape func(*analyzetest.TestRecording)
 		want string
 	}{
-		"silent since the start of a sampling gap": {func(tp *analyzetest.TestRecording) {
-			tp.AddWorkingThread(42, 42, 0, 51*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.AddSamplingGaps(analyzetest.SamplingGap{From: 51 * analyzetest.Second, To: 0})
+		"silent since the start of a sampling gap": {func(recording *analyzetest.TestRecording) {
+			recording.AddWorkingThread(42, 42, 0, 51*analyzetest.Second, launch, "cuLaunchKernel")
+			recording.AddSamplingGaps(analyzetest.SamplingGap{From: 51 * analyzetest.Second, To: 0})
 		}, "alive low"},
-		"silent before a sampling gap": {func(tp *analyzetest.TestRecording) {
-			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.AddSamplingGaps(analyzetest.SamplingGap{From: 51 * analyzetest.Second, To: 0})
+		"silent before a sampling gap": {func(recording *analyzetest.TestRecording) {
+			recording.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
+			recording.AddSamplingGaps(analyzetest.SamplingGap{From: 51 * analyzetest.Second, To: 0})
 		}, "idle medium"},
-		"silent in a sampling gap": {func(tp *analyzetest.TestRecording) {
-			tp.AddWorkingThread(42, 42, 0, 10*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.AddWorkingThread(42, 42, 19*analyzetest.Second, 20*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.AddWorkingThread(42, 42, 29*analyzetest.Second, 30*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.AddSamplingGaps(analyzetest.SamplingGap{From: 10 * analyzetest.Second, To: 19 * analyzetest.Second}, analyzetest.SamplingGap{From: 20 * analyzetest.Second, To: 29 * analyzetest.Second}, analyzetest.SamplingGap{From: 30 * analyzetest.Second, To: 39 * analyzetest.Second})
+		"silent in a sampling gap": {func(recording *analyzetest.TestRecording) {
+			recording.AddWorkingThread(42, 42, 0, 10*analyzetest.Second, launch, "cuLaunchKernel")
+			recording.AddWorkingThread(42, 42, 19*analyzetest.Second, 20*analyzetest.Second, launch, "cuLaunchKernel")
+			recording.AddWorkingThread(42, 42, 29*analyzetest.Second, 30*analyzetest.Second, launch, "cuLaunchKernel")
+			recording.AddSamplingGaps(analyzetest.SamplingGap{From: 10 * analyzetest.Second, To: 19 * analyzetest.Second}, analyzetest.SamplingGap{From: 20 * analyzetest.Second, To: 29 * analyzetest.Second}, analyzetest.SamplingGap{From: 30 * analyzetest.Second, To: 39 * analyzetest.Second})
 		}, "idle medium"},
-		"the program makes no launches": {func(tp *analyzetest.TestRecording) {
-			tp.AddWorkingThread(42, 42, 0, 51*analyzetest.Second, sync, "cuStreamSynchronize")
-			tp.AddSamplingGaps(analyzetest.SamplingGap{From: 51 * analyzetest.Second, To: 0})
+		"the program makes no launches": {func(recording *analyzetest.TestRecording) {
+			recording.AddWorkingThread(42, 42, 0, 51*analyzetest.Second, sync, "cuStreamSynchronize")
+			recording.AddSamplingGaps(analyzetest.SamplingGap{From: 51 * analyzetest.Second, To: 0})
 		}, "idle high"},
-		"the thread is in a call": {func(tp *analyzetest.TestRecording) {
-			tp.AddWorkingThread(42, 42, 0, 50*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.AddOpenCall(42, 42, 50*analyzetest.Second, sync, "cuStreamSynchronize")
-			tp.AddSamplingGaps(analyzetest.SamplingGap{From: 51 * analyzetest.Second, To: 0})
+		"the thread is in a call": {func(recording *analyzetest.TestRecording) {
+			recording.AddWorkingThread(42, 42, 0, 50*analyzetest.Second, launch, "cuLaunchKernel")
+			recording.AddOpenCall(42, 42, 50*analyzetest.Second, sync, "cuStreamSynchronize")
+			recording.AddSamplingGaps(analyzetest.SamplingGap{From: 51 * analyzetest.Second, To: 0})
 		}, "hanging high"},
 	} {
-		tp := analyzetest.NewTestRecording(t)
-		tp.AddRow(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1})
-		c.tape(tp)
-		r, err := hang.RunWithOptions(tp.Timeline(), hang.Options{})
+		recording := analyzetest.NewTestRecording(t)
+		recording.AddRow(
+			format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1},
+		)
+		c.tape(recording)
+		r, err := hang.RunWithOptions(recording.Timeline(), hang.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

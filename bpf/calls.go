@@ -149,16 +149,16 @@ func FunctionByCookie(cookie uint16) (call *ProbedFunction, name string, perThre
 func NumDriverCookies() int { return len(CallTable) * len(perThreadSuffixes) }
 
 // BPFSpec returns the row in the layout that the BPF programs read.
-func (c *ProbedFunction) BPFSpec() CudaCallSpec {
+func (f *ProbedFunction) BPFSpec() CudaCallSpec {
 	spec := CudaCallSpec{
-		Class: uint8(c.Class), Decode: uint8(c.Decode), Effect: uint8(c.Effect), Scale: c.Scale,
-		Ptr: c.Ptr, Bytes: c.Bytes, Times: c.Times, Stream: c.Stream, Src: c.Src, Value: c.Value,
+		Class: uint8(f.Class), Decode: uint8(f.Decode), Effect: uint8(f.Effect), Scale: f.Scale,
+		Ptr: f.Ptr, Bytes: f.Bytes, Times: f.Times, Stream: f.Stream, Src: f.Src, Value: f.Value,
 	}
-	if c.CountOnly {
+	if f.CountOnly {
 		spec.CountOnly = 1
 	}
-	spec.ReturnProbe = uint8(c.returnProbeMode())
-	if c.Getter {
+	spec.ReturnProbe = uint8(f.returnProbeMode())
+	if f.Getter {
 		spec.IsGetter = 1
 	}
 	return spec
@@ -166,23 +166,23 @@ func (c *ProbedFunction) BPFSpec() CudaCallSpec {
 
 // NeedsReturnProbe reports whether the function's return is probed. Functions that are only
 // counted, without another effect, and functions of allocators need no return probe.
-func (c *ProbedFunction) NeedsReturnProbe() bool {
-	return c.returnProbeMode() != CudaReturnProbeRETURN_NEVER && (!c.CountOnly || c.Effect != CudaCallEffectEFFECT_NONE)
+func (f *ProbedFunction) NeedsReturnProbe() bool {
+	return f.returnProbeMode() != CudaReturnProbeRETURN_NEVER && (!f.CountOnly || f.Effect != CudaCallEffectEFFECT_NONE)
 }
 
 // SamplesReturnProbes reports whether the return probes of the function may be removed for a share
 // of the time, because its calls are too frequent. That is so for kernel launches.
-func (c *ProbedFunction) SamplesReturnProbes() bool {
-	return c.returnProbeMode() == CudaReturnProbeRETURN_SAMPLED
+func (f *ProbedFunction) SamplesReturnProbes() bool {
+	return f.returnProbeMode() == CudaReturnProbeRETURN_SAMPLED
 }
 
 // returnProbeMode returns whether the function's return is probed: never, always, or for a share of
 // the time.
-func (c *ProbedFunction) returnProbeMode() CudaReturnProbe {
+func (f *ProbedFunction) returnProbeMode() CudaReturnProbe {
 	switch {
-	case c.Class == CudaCallClassCLASS_ALLOCATOR, c.Decode == CudaCallDecodeDECODE_GROUP_START:
+	case f.Class == CudaCallClassCLASS_ALLOCATOR, f.Decode == CudaCallDecodeDECODE_GROUP_START:
 		return CudaReturnProbeRETURN_NEVER
-	case c.Effect == CudaCallEffectEFFECT_LAUNCH:
+	case f.Effect == CudaCallEffectEFFECT_LAUNCH:
 		return CudaReturnProbeRETURN_SAMPLED
 	}
 	return CudaReturnProbeRETURN_ALWAYS

@@ -66,7 +66,7 @@ volatile __u64 min_wait_ns = 1000000;
 /* The value of min_wait_ns at the start. */
 const volatile __u64 first_wait_ns = 1000000;
 
-/* CLOCK_MONOTONIC minus the scheduler's clock, ns. 0: unknown. Of the latest switch of any watched thread. */
+/* CLOCK_MONOTONIC minus the scheduler's clock at the latest switch of a watched thread, ns. 0: unknown. */
 __u64 clock_offset_ns = 0;
 
 struct {

@@ -22,7 +22,7 @@ type aliasTable struct {
 	err     error
 }
 
-// aliasesOf returns the aliases of the recording, by stack ID. Safe for concurrent use.
+// stackAliases returns the aliases of the recording, by stack ID. Safe for concurrent use.
 func (r *Recording) stackAliases() (map[int32]StackAlias, error) {
 	t := &r.aliases
 	t.once.Do(func() {

@@ -7,7 +7,8 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// Rationed stacks are those of their aliases, wherever the alias is in the recording.
+// TestRationedStacksAreResolved checks that rationed stacks are those of their aliases, wherever the
+// alias is in the recording.
 func TestRationedStacksAreResolved(t *testing.T) {
 	testclass.Unit(t)
 	path := filepath.Join(t.TempDir(), "r.parquet")

@@ -18,7 +18,7 @@ package format
 //   - Stream and StackID are as in other calls. Kernel launches of an operation have the row of its outermost
 //     group, or its own row, as parent.
 
-// Data types of NCCL: values of Row.DataType, in the order of ncclDataType_t.
+// DataTypes are the data types of NCCL, in the order of ncclDataType_t. Row.DataType has one of them.
 var DataTypes = [...]string{
 	"int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "bfloat16",
 	"float8_e4m3", "float8_e5m2",

@@ -34,22 +34,22 @@ type cachedColumn[V any] struct {
 	valid  bool // values are those of the current row group
 }
 
-func (k cachedColumns[V]) invalidateColumns() {
-	for _, column := range k {
+func (c cachedColumns[V]) invalidateColumns() {
+	for _, column := range c {
 		column.valid = false
 	}
 }
 
 // decodeOnce returns a column. If the cache has no valid values, read decodes them into the old
 // memory.
-func (k *cachedColumns[V]) decodeOnce(name string, read func(V) V) V {
-	column := (*k)[name]
+func (c *cachedColumns[V]) decodeOnce(name string, read func(V) V) V {
+	column := (*c)[name]
 	if column == nil {
-		if *k == nil {
-			*k = make(cachedColumns[V])
+		if *c == nil {
+			*c = make(cachedColumns[V])
 		}
 		column = new(cachedColumn[V])
-		(*k)[name] = column
+		(*c)[name] = column
 	}
 	if !column.valid {
 		column.values, column.valid = read(column.values), true

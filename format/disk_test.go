@@ -86,8 +86,8 @@ func TestPendingBytesAreBounded(t *testing.T) {
 	}
 }
 
-// A disk error loses only the segments in the error, by rotation and class. All other segments
-// remain.
+// TestDiskErrorLosesOnlyItsSegments checks that a disk error loses only the segments in the error, by
+// rotation and class. All other segments remain.
 func TestDiskErrorLosesOnlyItsSegments(t *testing.T) {
 	testclass.Unit(t)
 	path := filepath.Join(t.TempDir(), "r.parquet")
@@ -131,7 +131,8 @@ func TestDiskErrorLosesOnlyItsSegments(t *testing.T) {
 	}
 }
 
-// Files of dropped rotations remain until metadata without their rows is on disk.
+// TestDroppedFilesStayUntilMetadataIsOnDisk checks that files of dropped rotations remain until
+// metadata without their rows is on disk.
 func TestDroppedFilesStayUntilMetadataIsOnDisk(t *testing.T) {
 	testclass.Unit(t)
 	w := newRing(t, Limits{Ring: true, KeepNs: 3e9}, 10, 100)
@@ -148,9 +149,10 @@ func TestDroppedFilesStayUntilMetadataIsOnDisk(t *testing.T) {
 	}
 }
 
-// The metadata on disk counts calls that no segment has: calls of segments that were never written,
-// and 7 calls of class sync that were still in the ring buffer. Calls of class api have more losses
-// than seen calls, because seen calls are counted first. Ten rows of kind progress are missing.
+// TestRecoverCountsMissingRowsAsLost checks that the metadata on disk counts calls that no segment
+// has: calls of segments that were never written, and 7 calls of class sync that were still in the
+// ring buffer. Calls of class api have more losses than seen calls, because seen calls are counted
+// first. Ten rows of kind progress are missing.
 func TestRecoverCountsMissingRowsAsLost(t *testing.T) {
 	testclass.Unit(t)
 	path := filepath.Join(t.TempDir(), "r.parquet")

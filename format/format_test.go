@@ -384,8 +384,8 @@ func TestTextHasEveryRowAndNoEscapes(t *testing.T) {
 	}
 }
 
-// testdata/v1.0.parquet is a recording of schema 1.0, without the columns and kinds of
-// later versions.
+// TestOlderVersionIsRead checks that testdata/v1.0.parquet is a recording of schema 1.0, without the
+// columns and kinds of later versions.
 func TestOlderVersionIsRead(t *testing.T) {
 	testclass.Unit(t)
 	rec, rows := readAll(t, filepath.Join("testdata", "v1.0.parquet"))
@@ -403,7 +403,7 @@ func TestOlderVersionIsRead(t *testing.T) {
 	}
 }
 
-// Recover finishes segments of an older version.
+// TestOlderSegmentsAreRecovered checks that Recover finishes segments of an older version.
 func TestOlderSegmentsAreRecovered(t *testing.T) {
 	testclass.Unit(t)
 	dir := filepath.Join(t.TempDir(), "r.parquet.d")

@@ -112,7 +112,7 @@ const NoteHost = "host"
 // HostFact says how class host was recorded.
 type HostFact struct {
 	Mode string `json:"mode"` // auto or full, as in --host
-	// SampleHz is the rate at which threads are looked at.
+	// SampleHz is the rate of snapshots and CPU samples.
 	SampleHz float64 `json:"sample_hz"`
 	// MinWaitNs is the length from which all waits have rows, or are counted as lost. Shorter ones of at least
 	// a millisecond may have rows, too.

@@ -155,7 +155,7 @@ func mergeRowsOfClass(out *parquet.GenericWriter[Row], rec *Recording, class Cla
 	return out.Flush()
 }
 
-// copyCurrentRows decodes the rows of a group and encodes them again, with rows as buffer.
+// reencodeRows decodes the rows of a group and encodes them again, with rows as buffer.
 func reencodeRows(out *parquet.GenericWriter[Row], g *Group, rows []Row) error {
 	in := parquet.NewGenericRowGroupReader[Row](g.rows)
 	defer in.Close()

@@ -69,7 +69,7 @@ func confined(t *testing.T) *os.Root {
 	return root
 }
 
-// OpenIn opens recordings in its folder, also by links in it, and nothing else.
+// TestOpenIn checks that OpenIn opens recordings in its folder, also by links in it, and nothing else.
 func TestOpenIn(t *testing.T) {
 	testclass.Unit(t)
 	root := confined(t)
@@ -118,7 +118,7 @@ func TestOpenIn(t *testing.T) {
 	}
 }
 
-// When the context is done, reading fails, and says why.
+// TestOpenInCanceled checks that when the context is done, reading fails, and says why.
 func TestOpenInCanceled(t *testing.T) {
 	testclass.Unit(t)
 	root := confined(t)

@@ -54,8 +54,8 @@ func TestFilesBelongToTheirOwner(t *testing.T) {
 	}
 }
 
-// The segment folder's owner replaces it by another folder or a link. The recorder must not write,
-// chown or delete anything there.
+// TestReplacedSegmentFolder lets the segment folder's owner replace it by another folder or a link.
+// The recorder must not write, chown or delete anything there.
 func TestReplacedSegmentFolder(t *testing.T) {
 	testclass.Unit(t)
 	dir := t.TempDir()
@@ -105,7 +105,7 @@ func TestReplacedSegmentFolder(t *testing.T) {
 	}
 }
 
-// A link at the recording's path is neither followed nor replaced.
+// TestForceRefusesALink checks that a link at the recording's path is neither followed nor replaced.
 func TestForceRefusesALink(t *testing.T) {
 	testclass.Unit(t)
 	dir := t.TempDir()
@@ -131,7 +131,8 @@ func TestForceRefusesALink(t *testing.T) {
 	}
 }
 
-// Another file takes the recording's name during the recording. That file and the segments remain.
+// TestNameTakenDuringRecording gives the recording's name to another file during the recording. That
+// file and the segments remain.
 func TestNameTakenDuringRecording(t *testing.T) {
 	testclass.Unit(t)
 	for name, take := range map[string]struct {
@@ -178,8 +179,8 @@ func TestNameTakenDuringRecording(t *testing.T) {
 	}
 }
 
-// The output folder is renamed and replaced by a link. The recording is written to the original
-// folder.
+// TestReplacedOutputFolder renames the output folder and replaces it by a link. The recording must be
+// written to the original folder.
 func TestReplacedOutputFolder(t *testing.T) {
 	testclass.Unit(t)
 	dir := t.TempDir()

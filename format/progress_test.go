@@ -83,8 +83,8 @@ func (c *sampledChannel) completeOperations(rng *rand.Rand, nowNs int64) {
 	}
 }
 
-// A row of kind progress takes at most 6 bytes in a segment, with the footer, at all rates at which
-// recorders read channels.
+// TestProgressRowsAreSmall checks that a row of kind progress takes at most 6 bytes in a segment, with
+// the footer, at all rates at which recorders read channels.
 func TestProgressRowsAreSmall(t *testing.T) {
 	testclass.Unit(t)
 	training := []float64{32_000, 60_000, 400_000} // 30,000 operations a second and two slower channels
@@ -204,8 +204,8 @@ func readProgress(t *testing.T, path string) (rows []ProgressRow) {
 	return rows
 }
 
-// Every row is read as written, in the order of its channel: from segments and from the file, for
-// any values and any division into writes and segments.
+// TestProgressRowsAreReadAsWritten checks that every row is read as written, in the order of its
+// channel: from segments and from the file, for any values and any division into writes and segments.
 func TestProgressRowsAreReadAsWritten(t *testing.T) {
 	testclass.Unit(t)
 	for seed := range uint64(6) {
@@ -272,8 +272,8 @@ func equalProgress(a, b map[channelKey][]ProgressRow) bool {
 	return len(a) == len(b)
 }
 
-// A ring drops rows of kind progress with the calls of their rotation. Every row since the time that
-// the ring states is present.
+// TestRingDropsProgress checks that a ring drops rows of kind progress with the calls of their
+// rotation. Every row since the time that the ring states is present.
 func TestRingDropsProgress(t *testing.T) {
 	testclass.Unit(t)
 	w := newRing(t, Limits{Ring: true, KeepNs: 3e9}, 0, 0)
@@ -304,7 +304,8 @@ func TestRingDropsProgress(t *testing.T) {
 	}
 }
 
-// Without rows of kind progress, a recording has the rows and the metadata of version 1.1.
+// TestRecordingsWithoutProgressKeepTheirRows checks that without rows of kind progress, a recording
+// has the rows and the metadata of version 1.1.
 func TestRecordingsWithoutProgressKeepTheirRows(t *testing.T) {
 	testclass.Unit(t)
 	old := filepath.Join("..", "docs", "recordings", "torch.parquet") // version 1.1
@@ -370,7 +371,8 @@ func TestTextOfProgress(t *testing.T) {
 	}
 }
 
-// Writing takes no memory for a row once the buffers of a segment exist.
+// TestWriteProgressAllocatesNothing checks that writing takes no memory for a row once the buffers of
+// a segment exist.
 func TestWriteProgressAllocatesNothing(t *testing.T) {
 	testclass.Unit(t)
 	w, err := Create(filepath.Join(t.TempDir(), "r.parquet"), Options{})

@@ -171,8 +171,8 @@ func TestFullWithoutARing(t *testing.T) {
 	}
 }
 
-// Compact writes a joined segment, then the recorder crashes before it deletes the segments that
-// the joined one replaces.
+// TestCrashBetweenJoinAndDelete lets Compact write a joined segment. Then the recorder crashes before
+// it deletes the segments that the joined one replaces.
 func TestCrashBetweenJoinAndDelete(t *testing.T) {
 	testclass.Unit(t)
 	w := newRing(t, Limits{Ring: true}, segmentsBeforeCompaction, 1)

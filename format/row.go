@@ -87,7 +87,7 @@ const (
 	KindAlloc = "alloc" // allocates memory at Ptr if Result is 0
 	KindFree  = "free"  // frees the memory at Ptr if Result is 0
 
-	// Calls about virtual memory and memory of other processes. Their class is ClassMemory.
+	// The next kinds are calls about virtual memory and memory of other processes. Their class is ClassMemory.
 	KindReserve   = "reserve"   // reserves an address range without memory
 	KindUnreserve = "unreserve" // releases an address range
 	KindMap       = "map"       // maps memory of handle SrcPtr, from offset Value on, at Ptr

@@ -74,19 +74,19 @@ func newRowPrinter() *rowPrinter {
 }
 
 // writeRow writes one row as a line, followed by one line for each frame.
-func (t *rowPrinter) writeRow(w io.Writer, row *Row) error {
-	b := appendQuotedText(t.buf[:0], row.Kind)
+func (p *rowPrinter) writeRow(w io.Writer, row *Row) error {
+	b := appendQuotedText(p.buf[:0], row.Kind)
 	v := reflect.ValueOf(row).Elem()
 	for i := 1; i < v.NumField(); i++ { // field 0 is the kind, which is already written
 		f := v.Field(i)
-		if f.IsZero() || t.names[i] == "frames" || t.names[i] == "class" { // the row group's line has the class
+		if f.IsZero() || p.names[i] == "frames" || p.names[i] == "class" { // the row group's line has the class
 			continue
 		}
 		b = append(b, ' ')
-		b = append(b, t.names[i]...)
+		b = append(b, p.names[i]...)
 		b = append(b, '=')
 		switch {
-		case f.CanInt() && isAddressColumn(t.names[i]):
+		case f.CanInt() && isAddressColumn(p.names[i]):
 			b = strconv.AppendInt(append(b, "0x"...), f.Int(), 16)
 		case f.CanInt():
 			b = strconv.AppendInt(b, f.Int(), 10)
@@ -100,7 +100,7 @@ func (t *rowPrinter) writeRow(w io.Writer, row *Row) error {
 	for i := range row.Frames {
 		b = row.Frames[i].appendText(b, i)
 	}
-	t.buf = b
+	p.buf = b
 	_, err := w.Write(b)
 	return err
 }

@@ -26,29 +26,29 @@
 //	run times     startHelpers      BPF statistics           nothing
 //	host          startHostContext  accounts of context      rows of class host (dropped
 //	                                switches, one more for   and counted if it would block)
-//	                                looks and CPU samples
+//	                                snapshots and CPU samples
 //	progress      startProgress     which processes are      rows (may block)
 //	                                watched for GPU times
 //	slot finder   progress.Recorder scans of GPU memory: one found slots (may block)
 //	                                per process
 //	slot poller   progress.Recorder the slots and channels   progress rows (dropped and counted if
 //	                                of one process           it would block)
-//	thread states startHelpers      a hoststack.Looker       host rows (dropped and counted if it
+//	thread states startHelpers      a hoststack.Snapshotter  host rows (dropped and counted if it
 //	                                                         would block)
 //	census        startHelpers      communicators at the     censuses (dropped and counted if it
 //	                                start                    would block)
 //	host context  startHostContext  context switches and     host rows (dropped and counted if it
 //	                                watched threads          would block)
-//	looks         hostcontext       a hoststack.Looker       nothing: stacks are kept for host context
+//	snapshots     hostcontext       a hoststack.Snapshotter  nothing: stacks are kept for host context
 //	interpreters  startHostContext  the readers below        host rows (dropped and counted)
 //	GIL and GC    interpreter       the interpreter of one   nothing
 //	                                process
 //	host metrics  startHostContext  cgroups, pressure        host rows (dropped and counted)
 //	triggers      startHelpers      trigger.Policy, captures requests of the row writer (may block)
 //	threads       startHelpers      exited threads' state    open calls (may block)
-//	GPUs          watchMachine      NVML: one more per GPU   rows (dropped if it would block)
-//	Xids          watchMachine      feeds; NVML's events     rows (dropped if it would block)
-//	modules       watchMachine      files already written    rows (dropped if it would block)
+//	GPUs          startMonitoring   NVML: one more per GPU   rows (dropped if it would block)
+//	Xids          watchXids         feeds; NVML's events     rows (dropped if it would block)
+//	modules       startMonitoring   files already written    rows (dropped if it would block)
 //	unwinder      unwind.Start      the unwind tables        target.Set.NoteMapped (never blocks)
 //	command       StartCommand      the traced child         nothing
 //	hold tracer   hold.Start        threads it has seized    hold.Holder.Requests (dropped if full)

@@ -42,10 +42,10 @@ type numberShares struct {
 }
 
 // numbered returns the shares of operations with a number.
-func (v *operationReview) numbered() (shares numberShares) {
-	windows, empty := v.launchWindows(), v.emptyTimes()
-	for i := range v.seenCalls {
-		c := &v.seenCalls[i]
+func (review *operationReview) numbered() (shares numberShares) {
+	windows, empty := review.launchWindows(), review.emptyTimes()
+	for i := range review.seenCalls {
+		c := &review.seenCalls[i]
 		shares.all.add(c)
 		k := sort.Search(len(windows), func(k int) bool { return windows[k].HiNs >= c.startNs })
 		if k == len(windows) || windows[k].LoNs > c.startNs {
@@ -53,7 +53,8 @@ func (v *operationReview) numbered() (shares numberShares) {
 		}
 		shares.between.add(c)
 		before, after := enclosing(empty[ledgerChannel{c.truth.Pid, c.truth.Channel}], c.truth)
-		if before+v.ledgerToNs >= windows[k].LoNs && after < math.MaxInt64 && after+v.ledgerToNs <= windows[k].HiNs {
+		if before+review.ledgerToNs >= windows[k].LoNs && after < math.MaxInt64 &&
+			after+review.ledgerToNs <= windows[k].HiNs {
 			shares.provable.add(c)
 		}
 	}
@@ -61,10 +62,10 @@ func (v *operationReview) numbered() (shares numberShares) {
 }
 
 // launchWindows returns the times in which launches were recorded, Unix ns.
-func (v *operationReview) launchWindows() (windows []activity.Interval) {
+func (review *operationReview) launchWindows() (windows []activity.Interval) {
 	const apartNs = 50_000_000 // no program pauses as long
-	slices.Sort(v.launchNs)
-	for _, ns := range v.launchNs {
+	slices.Sort(review.launchNs)
+	for _, ns := range review.launchNs {
 		if n := len(windows); n > 0 && ns-windows[n-1].HiNs <= apartNs {
 			windows[n-1].HiNs = ns
 		} else {
@@ -75,14 +76,14 @@ func (v *operationReview) launchWindows() (windows []activity.Interval) {
 }
 
 // emptyTimes returns the times in which a channel of the ledger had no operation, in its order of time.
-func (v *operationReview) emptyTimes() map[ledgerChannel][]activity.Interval {
+func (review *operationReview) emptyTimes() map[ledgerChannel][]activity.Interval {
 	channels := make(map[ledgerChannel][]*simtest.Operation)
-	for i := range v.run.ledger.Operations {
-		w := &v.run.ledger.Operations[i]
+	for i := range review.run.ledger.Operations {
+		w := &review.run.ledger.Operations[i]
 		key := ledgerChannel{w.Pid, w.Channel}
 		channels[key] = append(channels[key], w)
 	}
-	toLedger := v.offsetNs - v.ledgerToNs // from CLOCK_MONOTONIC
+	toLedger := review.offsetNs - review.ledgerToNs // from CLOCK_MONOTONIC
 	empty := make(map[ledgerChannel][]activity.Interval)
 	for key, operations := range channels {
 		slices.SortFunc(operations, func(a, b *simtest.Operation) int { return cmp.Compare(a.Counter, b.Counter) })

@@ -108,19 +108,19 @@ var kindsOfOps = map[activity.Op]string{
 }
 
 // lastOperationOf returns the last operation of a call in the ledger. Its words are those of the call.
-func (v *operationReview) lastOperationOf(w *activity.Operation) *simtest.Operation {
-	startNs := w.Call.StartNs - v.offsetNs
-	starts := v.callNs[w.Call.Tid]
+func (review *operationReview) lastOperationOf(w *activity.Operation) *simtest.Operation {
+	startNs := w.Call.StartNs - review.offsetNs
+	starts := review.callNs[w.Call.Tid]
 	i := sort.Search(len(starts), func(i int) bool { return starts[i] > startNs })
-	if i == len(starts) || w.Call.EndNs != activity.UnknownNs && starts[i] > w.Call.EndNs-v.offsetNs {
+	if i == len(starts) || w.Call.EndNs != activity.UnknownNs && starts[i] > w.Call.EndNs-review.offsetNs {
 		return nil
 	}
 	key := ledgerCallKey{w.Call.Tid, starts[i]}
-	if _, isMatched := v.streamOf[key]; isMatched {
+	if _, isMatched := review.streamOf[key]; isMatched {
 		return nil
 	}
-	v.streamOf[key] = w.Stream
-	list := v.operations[key]
+	review.streamOf[key] = w.Stream
+	list := review.operations[key]
 	for i := len(list) - 1; i >= 0; i-- {
 		if list[i].Kind == kindsOfOps[w.Call.Op] {
 			return list[i]
@@ -129,12 +129,12 @@ func (v *operationReview) lastOperationOf(w *activity.Operation) *simtest.Operat
 	return nil
 }
 
-func (v *operationReview) checkOperation(w *activity.Operation) {
-	truth := v.lastOperationOf(w)
-	if truth == nil && v.run.stuckNs > 0 && w.Call.StartNs-v.offsetNs > v.run.stuckNs {
-		if w.StartQuality >= activity.Bounded && w.Start.LoNs < v.run.result.Meta.EndNs &&
+func (review *operationReview) checkOperation(w *activity.Operation) {
+	truth := review.lastOperationOf(w)
+	if truth == nil && review.run.stuckNs > 0 && w.Call.StartNs-review.offsetNs > review.run.stuckNs {
+		if w.StartQuality >= activity.Bounded && w.Start.LoNs < review.run.result.Meta.EndNs &&
 			w.Start.HiNs < activity.UnknownNs {
-			v.wrong = append(v.wrong, fmt.Sprintf("%+v waits behind an operation that never ends", w))
+			review.wrong = append(review.wrong, fmt.Sprintf("%+v waits behind an operation that never ends", w))
 		}
 		return
 	}
@@ -142,56 +142,62 @@ func (v *operationReview) checkOperation(w *activity.Operation) {
 		return // the record of an event without timing
 	}
 	if truth == nil {
-		v.wrong = append(v.wrong, fmt.Sprintf("%+v has no call in the ledger", w))
+		review.wrong = append(review.wrong, fmt.Sprintf("%+v has no call in the ledger", w))
 		return
 	}
-	startNs, endNs := truth.StartNs+v.ledgerToNs, truth.EndNs+v.ledgerToNs
-	v.count(w, truth)
-	ok := v.isRight(w, truth)
-	if whole := v.wholeGraph(w, truth); !ok && whole != nil {
-		ok = v.isRight(w, whole)
+	startNs, endNs := truth.StartNs+review.ledgerToNs, truth.EndNs+review.ledgerToNs
+	review.count(w, truth)
+	ok := review.isRight(w, truth)
+	if whole := review.wholeGraph(w, truth); !ok && whole != nil {
+		ok = review.isRight(w, whole)
 	}
-	if v.run.torn[w.Channel] {
-		v.tornStreams[w.Stream] = true
+	if review.run.torn[w.Channel] {
+		review.tornStreams[w.Stream] = true
 	}
-	if !ok && v.tornStreams[w.Stream] {
-		v.wrongByTorn++
+	if !ok && review.tornStreams[w.Stream] {
+		review.wrongByTorn++
 	} else if !ok {
-		v.wrong = append(v.wrong, fmt.Sprintf("%+v, truth: counter %d, start %+d, end %+d ns", *w, truth.Counter,
-			startNs-w.Start.LoNs, endNs-w.End.LoNs))
+		review.wrong = append(
+			review.wrong,
+			fmt.Sprintf("%+v, truth: counter %d, start %+d, end %+d ns", *w, truth.Counter,
+				startNs-w.Start.LoNs, endNs-w.End.LoNs),
+		)
 	}
 }
 
 // isRight reports whether all values of an operation agree with the ledger.
-func (v *operationReview) isRight(w *activity.Operation, truth *simtest.Operation) bool {
-	startNs, endNs := truth.StartNs+v.ledgerToNs, truth.EndNs+v.ledgerToNs
+func (review *operationReview) isRight(w *activity.Operation, truth *simtest.Operation) bool {
+	startNs, endNs := truth.StartNs+review.ledgerToNs, truth.EndNs+review.ledgerToNs
 	ok := true
 	if w.StartQuality == activity.Measured {
-		ok = w.Number == truth.Counter && uint64(v.run.channels[w.Channel].Ptr) == truth.Slot
+		ok = w.Number == truth.Counter && uint64(review.run.channels[w.Channel].Ptr) == truth.Slot
 	}
 	var startLateNs, endLateNs int64
 	if w.EndQuality >= activity.Bounded {
-		endLateNs = v.stalledNs(w.End, endNs)
-		ok = ok && v.contains(w.End, endNs+endLateNs)
+		endLateNs = review.stalledNs(w.End, endNs)
+		ok = ok && review.contains(w.End, endNs+endLateNs)
 	}
 	if w.StartQuality >= activity.Bounded {
-		startLateNs = v.stalledNs(w.Start, startNs)
-		ok = ok && v.contains(w.Start, startNs+startLateNs)
+		startLateNs = review.stalledNs(w.Start, startNs)
+		ok = ok && review.contains(w.Start, startNs+startLateNs)
 	}
 	if w.DurationQuality >= activity.Bounded {
-		duration := activity.Interval{LoNs: w.Duration.LoNs - endLateNs, HiNs: w.Duration.HiNs + v.lateNs + startLateNs}
-		ok = ok && v.contains(duration, endNs-startNs)
+		duration := activity.Interval{
+			LoNs: w.Duration.LoNs - endLateNs,
+			HiNs: w.Duration.HiNs + review.lateNs + startLateNs,
+		}
+		ok = ok && review.contains(duration, endNs-startNs)
 	}
 	return ok
 }
 
 // wholeGraph returns the launch of a graph with several operations, from the first to the last one; nil: there is
 // one operation. The model may have learned their number.
-func (v *operationReview) wholeGraph(w *activity.Operation, last *simtest.Operation) *simtest.Operation {
+func (review *operationReview) wholeGraph(w *activity.Operation, last *simtest.Operation) *simtest.Operation {
 	if w.Call.Op != activity.OpGraph {
 		return nil
 	}
-	for _, first := range v.operations[ledgerCallKey{last.Tid, last.CallNs}] {
+	for _, first := range review.operations[ledgerCallKey{last.Tid, last.CallNs}] {
 		if first.Kind == last.Kind && first != last {
 			whole := *last
 			whole.StartNs, whole.Counter = first.StartNs, first.Counter
@@ -202,33 +208,36 @@ func (v *operationReview) wholeGraph(w *activity.Operation, last *simtest.Operat
 }
 
 // contains reports whether an interval contains a time, apart from late words.
-func (v *operationReview) contains(i activity.Interval, ns int64) bool {
-	return i.LoNs-v.lateNs <= ns && ns <= i.HiNs
+func (review *operationReview) contains(i activity.Interval, ns int64) bool {
+	return i.LoNs-review.lateNs <= ns && ns <= i.HiNs
 }
 
 // stalledNs returns by how much an interval is later than a time, Unix ns, because words were late all the time between
 // the two: the recorder saw the old words until then. It is 0 if the interval contains the time, or words were not
 // late.
-func (v *operationReview) stalledNs(i activity.Interval, ns int64) int64 {
-	if v.contains(i, ns) || ns > i.LoNs {
+func (review *operationReview) stalledNs(i activity.Interval, ns int64) int64 {
+	if review.contains(i, ns) || ns > i.LoNs {
 		return 0
 	}
-	k := sort.Search(len(v.stalls), func(k int) bool { return v.stalls[k].HiNs+v.lateNs >= i.LoNs })
-	if k == len(v.stalls) || v.stalls[k].LoNs-v.lateNs > ns {
+	k := sort.Search(len(review.stalls), func(k int) bool { return review.stalls[k].HiNs+review.lateNs >= i.LoNs })
+	if k == len(review.stalls) || review.stalls[k].LoNs-review.lateNs > ns {
 		return 0
 	}
-	v.stalled++
+	review.stalled++
 	return i.LoNs - ns
 }
 
 // stallsOf returns the times in which a word should have been written, and was not yet, in order and without overlaps.
 // The thread that plays the GPU had lost its processor.
-func (v *operationReview) stallsOf(operations []simtest.Operation) (stalls []activity.Interval) {
+func (review *operationReview) stallsOf(operations []simtest.Operation) (stalls []activity.Interval) {
 	const stallNs = 5000
 	var all []activity.Interval
 	for i := range operations {
 		if w := &operations[i]; w.WrittenNs-w.WordNs >= stallNs {
-			all = append(all, activity.Interval{LoNs: w.WordNs + v.ledgerToNs, HiNs: w.WrittenNs + v.ledgerToNs})
+			all = append(
+				all,
+				activity.Interval{LoNs: w.WordNs + review.ledgerToNs, HiNs: w.WrittenNs + review.ledgerToNs},
+			)
 		}
 	}
 	slices.SortFunc(all, func(a, b activity.Interval) int { return cmp.Compare(a.LoNs, b.LoNs) })
@@ -247,18 +256,18 @@ func (v *operationReview) stallsOf(operations []simtest.Operation) (stalls []act
 // later. On one CPU, it also takes turns with the recorder.
 type lateness struct{ writtenNs, seenNs int64 }
 
-func (v *operationReview) lateness() (late lateness) {
+func (review *operationReview) lateness() (late lateness) {
 	const windowNs, assumedNs, enoughRows = 250_000_000, 1000, 20
-	operations := v.run.operations()
+	operations := review.run.operations()
 	least, rows := make(map[int64]lateness), make(map[int64]int)
-	for i := range v.run.rows {
-		r := &v.run.rows[i]
-		w := operations[operationIdentity{r.Pid, uint64(v.run.channels[r.Channel].Ptr), r.Counter, r.GPUTimeNs}]
+	for i := range review.run.rows {
+		r := &review.run.rows[i]
+		w := operations[operationIdentity{r.Pid, uint64(review.run.channels[r.Channel].Ptr), r.Counter, r.GPUTimeNs}]
 		if w == nil {
 			continue
 		}
 		window := w.WordNs / windowNs
-		delay := lateness{w.WrittenNs - w.WordNs, r.StartNs - w.WordNs - v.ledgerToNs}
+		delay := lateness{w.WrittenNs - w.WordNs, r.StartNs - w.WordNs - review.ledgerToNs}
 		if rows[window]++; rows[window] > 1 {
 			known := least[window]
 			delay = lateness{min(known.writtenNs, delay.writtenNs), min(known.seenNs, delay.seenNs)}
@@ -282,114 +291,130 @@ func mostLateNs() int64 {
 	return 20_000
 }
 
-func (v *operationReview) count(w *activity.Operation, truth *simtest.Operation) {
-	v.tried++
-	late := truth.StartNs+v.ledgerToNs > v.run.channels[w.Channel].StartNs
+func (review *operationReview) count(w *activity.Operation, truth *simtest.Operation) {
+	review.tried++
+	late := truth.StartNs+review.ledgerToNs > review.run.channels[w.Channel].StartNs
 	if late {
-		v.seen++
-		v.seenCalls = append(v.seenCalls, numberedCall{w.Call.StartNs, w.Number > 0, truth})
+		review.seen++
+		review.seenCalls = append(review.seenCalls, numberedCall{w.Call.StartNs, w.Number > 0, truth})
 	}
 	if w.Call.Op == activity.OpKernel {
-		v.launchNs = append(v.launchNs, w.Call.StartNs)
+		review.launchNs = append(review.launchNs, w.Call.StartNs)
 	}
 	isCopy := w.Call.Op == activity.OpCopyToDevice || w.Call.Op == activity.OpCopyToHost
 	switch {
 	case w.StartQuality == activity.Measured, isCopy && w.EndQuality == activity.Measured:
-		v.counts.Measured++
+		review.counts.Measured++
 		if late {
-			v.seenMeasured++
+			review.seenMeasured++
 		}
 	case w.StartQuality == activity.Bounded:
-		v.counts.Bounded++
-		v.widthsNs = append(v.widthsNs, w.Start.WidthNs())
+		review.counts.Bounded++
+		review.widthsNs = append(review.widthsNs, w.Start.WidthNs())
 	case w.StartQuality == activity.Estimated:
-		v.counts.Estimated++
+		review.counts.Estimated++
 	default:
-		v.counts.Unknown++
+		review.counts.Unknown++
 	}
 }
 
 // checkBusy compares the busy times of channels with the ledger.
-func (v *operationReview) checkBusy() {
+func (review *operationReview) checkBusy() {
 	operations := make(map[operationIdentity]ledgerChannel)
-	for i := range v.run.ledger.Operations {
-		w := &v.run.ledger.Operations[i]
+	for i := range review.run.ledger.Operations {
+		w := &review.run.ledger.Operations[i]
 		operations[operationIdentity{w.Pid, w.Slot, w.Counter, w.GPUNs}] = ledgerChannel{w.Pid, w.Channel}
 	}
 	of := make(map[int32]ledgerChannel)
-	for i := range v.run.rows {
-		r := &v.run.rows[i]
-		if key, ok := operations[operationIdentity{r.Pid, uint64(v.run.channels[r.Channel].Ptr), r.Counter, r.GPUTimeNs}]; ok {
+	for i := range review.run.rows {
+		r := &review.run.rows[i]
+		if key, ok := operations[operationIdentity{r.Pid, uint64(review.run.channels[r.Channel].Ptr), r.Counter, r.GPUTimeNs}]; ok {
 			of[r.Channel] = key
 		}
 	}
-	for i := range v.result.Channels {
-		c := &v.result.Channels[i]
+	for i := range review.result.Channels {
+		c := &review.result.Channels[i]
 		if len(c.Streams) == 0 {
 			continue
 		}
-		busyNs := v.busyNs(c, of[c.Number])
+		busyNs := review.busyNs(c, of[c.Number])
 		busy := c.Busy
-		busy.LoNs -= c.Operations * v.lateNs
-		endsNever := v.run.stuckNs > 0 && busyNs > time.Hour.Nanoseconds()
-		if !v.contains(busy, busyNs) && !v.run.torn[c.Number] && !endsNever {
-			v.wrong = append(v.wrong, fmt.Sprintf("busy time %d of %+v", busyNs, *c))
+		busy.LoNs -= c.Operations * review.lateNs
+		endsNever := review.run.stuckNs > 0 && busyNs > time.Hour.Nanoseconds()
+		if !review.contains(busy, busyNs) && !review.run.torn[c.Number] && !endsNever {
+			review.wrong = append(review.wrong, fmt.Sprintf("busy time %d of %+v", busyNs, *c))
 		}
 	}
 }
 
 // busyNs returns the busy time of a channel in the ledger, as ChannelActivity.Busy defines it: an earlier stream may
 // have had the handle of one of the streams.
-func (v *operationReview) busyNs(c *activity.ChannelActivity, of ledgerChannel) (ns int64) {
-	for i := range v.run.ledger.Operations {
-		w := &v.run.ledger.Operations[i]
+func (review *operationReview) busyNs(c *activity.ChannelActivity, of ledgerChannel) (ns int64) {
+	for i := range review.run.ledger.Operations {
+		w := &review.run.ledger.Operations[i]
 		if w.Pid != of.pid || w.Channel != of.channel {
 			continue
 		}
-		stream, isRecorded := v.streamOf[ledgerCallKey{w.Tid, w.CallNs}]
-		if isRecorded && slices.Contains(c.Streams, stream) || w.EndNs+v.ledgerToNs > c.FromNs {
+		stream, isRecorded := review.streamOf[ledgerCallKey{w.Tid, w.CallNs}]
+		if isRecorded && slices.Contains(c.Streams, stream) || w.EndNs+review.ledgerToNs > c.FromNs {
 			ns += w.EndNs - w.StartNs
 		}
 	}
 	return ns
 }
 
-func (v *operationReview) log() {
-	calls, paired := int64(len(v.operations)), 0
-	for _, c := range v.result.Channels {
+func (review *operationReview) log() {
+	calls, paired := int64(len(review.operations)), 0
+	for _, c := range review.result.Channels {
 		if len(c.Streams) > 0 {
 			paired++
 		}
 		if c.Device != 0 {
-			v.t.Errorf("channel %d is on device %d", c.Number, c.Device)
+			review.t.Errorf("channel %d is on device %d", c.Number, c.Device)
 		}
-		v.t.Logf(
+		review.t.Logf(
 			"channel %d device %d at %#x: %d streams, first counter %d, %+v",
 			c.Number,
 			c.Device,
-			v.run.channels[c.Number].Ptr,
+			review.run.channels[c.Number].Ptr,
 			len(c.Streams),
 			c.FirstCounter,
 			c.ChannelCounts,
 		)
 	}
 	share := func(n, of int64) float64 { return 100 * float64(n) / float64(max(1, of)) }
-	slices.Sort(v.widthsNs)
+	slices.Sort(review.widthsNs)
 	width := int64(0)
-	if len(v.widthsNs) > 0 {
-		width = v.widthsNs[len(v.widthsNs)/2]
+	if len(review.widthsNs) > 0 {
+		width = review.widthsNs[len(review.widthsNs)/2]
 	}
-	v.t.Logf("%d calls: %.1f %% have a channel, %.1f %% measured, %.1f %% bounded (median %d µs), %.1f %% estimated, "+
-		"%.1f %% unknown; measured of operations after their channel was found: %.1f %%; %d of %d channels paired; %d wrong, %d of streams with a torn row; words up to %d ns late, "+
-		"and %d values hidden by longer stalls",
-		calls, share(v.tried, calls), share(v.counts.Measured, calls), share(v.counts.Bounded, calls), width/1000,
-		share(v.counts.Estimated, calls), share(v.counts.Unknown, calls), share(v.seenMeasured, v.seen), paired,
-		len(v.result.Channels), len(v.wrong), v.wrongByTorn, v.lateNs, v.stalled)
-	for i, text := range v.wrong {
+	review.t.Logf(
+		"%d calls: %.1f %% have a channel, %.1f %% measured, %.1f %% bounded (median %d µs), %.1f %% estimated, "+
+			"%.1f %% unknown; measured of operations after their channel was found: %.1f %%; %d of %d channels paired; %d wrong, %d of streams with a torn row; words up to %d ns late, "+
+			"and %d values hidden by longer stalls",
+		calls,
+		share(review.tried, calls),
+		share(review.counts.Measured, calls),
+		share(review.counts.Bounded, calls),
+		width/1000,
+		share(
+			review.counts.Estimated,
+			calls,
+		),
+		share(review.counts.Unknown, calls),
+		share(review.seenMeasured, review.seen),
+		paired,
+		len(review.result.Channels),
+		len(review.wrong),
+		review.wrongByTorn,
+		review.lateNs,
+		review.stalled,
+	)
+	for i, text := range review.wrong {
 		if i == 5 {
 			break
 		}
-		v.t.Log("wrong:", text)
+		review.t.Log("wrong:", text)
 	}
 }
 

@@ -62,29 +62,29 @@ type meanCounts struct{ estimated, outside, exchanged int }
 
 // countMeans compares the means of kernels with the ledger. An exchanged mean is less than half of the truth or more
 // than twice of it.
-func (v *operationReview) countMeans(c *meanCounts) {
+func (review *operationReview) countMeans(c *meanCounts) {
 	type kernel struct {
 		name string
 		grid [3]int32
 	}
 	sums, operations := make(map[kernel]float64), make(map[kernel]float64)
-	for i := range v.run.ledger.Operations {
-		if w := &v.run.ledger.Operations[i]; w.Kind == "kernel" {
+	for i := range review.run.ledger.Operations {
+		if w := &review.run.ledger.Operations[i]; w.Kind == "kernel" {
 			k := kernel{symbolize.Demangle(w.Kernel), w.Grid}
 			sums[k] += float64(w.EndNs - w.StartNs)
 			operations[k]++
 		}
 	}
-	for i := range v.result.Durations {
-		d := &v.result.Durations[i]
+	for i := range review.result.Durations {
+		d := &review.result.Durations[i]
 		e := d.Estimate()
 		if d.Op != activity.OpKernel || d.Label < 0 || e.Quality != activity.Estimated {
 			continue
 		}
-		label := v.result.Labels[d.Label]
+		label := review.result.Labels[d.Label]
 		k := kernel{label.Kernel, label.Grid}
 		if operations[k] == 0 {
-			v.t.Errorf("no kernel %s %v in the ledger", label.Kernel, label.Grid)
+			review.t.Errorf("no kernel %s %v in the ledger", label.Kernel, label.Grid)
 			continue
 		}
 		truth := sums[k] / operations[k]
@@ -96,7 +96,7 @@ func (v *operationReview) countMeans(c *meanCounts) {
 			fallthrough
 		default:
 			c.outside++
-			v.t.Logf("%s %v: %.0f ± %.0f ns, truth %.0f ns", label.Kernel, label.Grid, e.MeanNs, e.ErrorNs, truth)
+			review.t.Logf("%s %v: %.0f ± %.0f ns, truth %.0f ns", label.Kernel, label.Grid, e.MeanNs, e.ErrorNs, truth)
 		}
 	}
 }

@@ -201,7 +201,7 @@ func (r *gpuRun) check() (share float64) {
 	r.logLatency()
 	r.t.Logf(
 		"%d of %d operations seen (%.1f %%) on %d channels of %d; %d wrong, %d torn of %d, %d of another channel, "+
-			"%d repeated, %d seen before their begin; CPU %d ms, %d discarded",
+			"%d repeated, %d seen before their start; CPU %d ms, %d discarded",
 		len(seen),
 		len(r.ledger.Operations),
 		100*share,

@@ -97,7 +97,7 @@ func (s *Session) onHold(r hold.Request) {
 	})
 }
 
-// release lets a thread run. If it ran on before, calls of its process may be missing.
+// release lets a thread run. If it already runs again, calls of its process may be missing.
 func (s *Session) release(holder *hold.Holder, r hold.Request) {
 	if !holder.Release(r) {
 		s.targets.NoteUncovered(r.Pid)

@@ -52,7 +52,8 @@ func withoutStack(t *testing.T, path string) (n int) {
 	return n
 }
 
-// A program, its parent, its tracer and its timers notice nothing of holds: examples/simcuda/watched.c.
+// TestHoldsAreNotNoticed checks that a program, its parent, its tracer and its timers notice nothing
+// of holds: examples/simcuda/watched.c.
 func TestHoldsAreNotNoticed(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
 	needKernel(t)
@@ -152,7 +153,8 @@ func linesWith(output string, words ...string) (lines []string) {
 	return lines
 }
 
-// Programs that trace a held program, and shells that control jobs, see what they see without gpurec.
+// TestDebuggersDoNotNoticeHolds checks that programs that trace a held program, and shells that
+// control jobs, see what they see without gpurec.
 func TestDebuggersDoNotNoticeHolds(t *testing.T) {
 	testclass.Root(t)
 	needKernel(t)
@@ -193,7 +195,8 @@ func TestDebuggersDoNotNoticeHolds(t *testing.T) {
 	}
 }
 
-// Debuggers attach to a program that was held, and detach. The recording stays complete.
+// TestDebuggersAttachToRecordedPrograms checks that debuggers attach to a program that was held, and
+// detach. The recording stays complete.
 func TestDebuggersAttachToRecordedPrograms(t *testing.T) {
 	testclass.Root(t)
 	needKernel(t)
@@ -252,7 +255,8 @@ func stateOf(pid int) string {
 	return rest[:min(1, len(rest))]
 }
 
-// A held thread continues when the recording ends, and when the hold has lasted HoldMax.
+// TestHeldThreadsRunOn checks that a held thread continues when the recording ends, and when the hold
+// has lasted HoldMax.
 func TestHeldThreadsRunOn(t *testing.T) {
 	testclass.Root(t)
 	needKernel(t)
@@ -291,7 +295,8 @@ func TestHeldThreadsRunOn(t *testing.T) {
 	}
 }
 
-// A process that was attached to, and its children, are never held, also next to a command that is.
+// TestAttachedProcessesAreNotHeld checks that a process that was attached to, and its children, are
+// never held, also next to a command that is.
 func TestAttachedProcessesAreNotHeld(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
 	needKernel(t)

@@ -138,18 +138,18 @@ func compareArguments(t *testing.T, path, ledger string) argumentTotals {
 }
 
 // compare compares a row with a launch of the ledger, and returns the difference.
-func (n *argumentTotals) compare(t *testing.T, row *format.Row, l *launchArguments) string {
+func (a *argumentTotals) compare(t *testing.T, row *format.Row, l *launchArguments) string {
 	t.Helper()
 	args, err := format.ParseKernelArgs(row.Message)
 	if err != nil {
 		return err.Error()
 	}
-	n.launches[args.Layout]++
+	a.launches[args.Layout]++
 	if args.Layout != format.ArgumentsUnknown && len(args.Values) != len(l.values) {
 		if args.Missing == "" || len(args.Values) > len(l.values) {
 			return fmt.Sprintf("%d values", len(args.Values))
 		}
-		n.missing += len(l.values) - len(args.Values)
+		a.missing += len(l.values) - len(args.Values)
 	}
 	isBuffer := args.Layout == format.ArgumentsUnknown && len(args.Values) > 0 && args.Values[0].Offset != nil
 	if isBuffer { // words of the buffer, with holes for alignment: compare those that begin a parameter
@@ -166,14 +166,14 @@ func (n *argumentTotals) compare(t *testing.T, row *format.Row, l *launchArgumen
 		case v.Offset == nil || *v.Offset != l.offsets[i]:
 			return fmt.Sprintf("value %d has another offset", i)
 		case v.IsCut:
-			n.cut++
+			a.cut++
 			if !strings.HasPrefix(want, v.Hex) || v.Hex == want || args.Missing == "" {
 				return fmt.Sprintf("value %d is cut, and differs", i)
 			}
 		case v.Hex != want:
 			return fmt.Sprintf("value %d differs", i)
 		}
-		n.values++
+		a.values++
 	}
 	return ""
 }

@@ -92,10 +92,10 @@ type Options struct {
 	// NoEarlierBlocks leaves out the blocks that PyTorch's allocator had before the recording. Otherwise their
 	// bookkeeping is read once from the memory of each process whose allocator is recorded.
 	NoEarlierBlocks bool
-	// NoThreadStates leaves out looks at all threads of a process when it is silent, and at the end.
+	// NoThreadStates leaves out snapshots of all threads of a process when it is silent, and at the end.
 	NoThreadStates bool
 	// Classes are the classes of calls to record, of format.RecordClasses; empty: all. Without
-	// RecordAllocator in Classes, Allocator must be AllocatorOff.
+	// RecordAllocator in Classes, Allocator must be library.AllocatorModeOff.
 	Classes []string
 	// Warn receives a sentence about data that will be missing. Any goroutine may call it during
 	// the recording. It may be nil.

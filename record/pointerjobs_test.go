@@ -71,22 +71,22 @@ func TestPointerJobs(t *testing.T) {
 type pointerCounts struct{ named, missed, accused, quiet int }
 
 // addProgram records a program, and compares the findings with its truth.
-func (n *pointerCounts) addProgram(t *testing.T, seed int) {
+func (c *pointerCounts) addProgram(t *testing.T, seed int) {
 	t.Helper()
 	truth, findings, ids := recordPointers(t, seed)
 	want := truth.finding()
 	i := slices.Index(findings, want)
 	switch {
 	case i >= 0:
-		n.named++
+		c.named++
 		findings = slices.Delete(findings, i, i+1)
 	case want != "":
-		n.missed++
+		c.missed++
 		t.Errorf("seed %d: no finding %q", seed, want)
 	case len(findings) == 0:
-		n.quiet++
+		c.quiet++
 	}
-	n.accused += len(findings)
+	c.accused += len(findings)
 	for _, f := range findings {
 		t.Errorf("seed %d (%s): accused: %s", seed, truth.Fault, f)
 	}

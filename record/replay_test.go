@@ -49,16 +49,16 @@ func spaceOf(kind string) string {
 	return kind
 }
 
-func (b *ledgerMemory) total(pid int32, kind string) *state.MemoryTotal {
+func (l *ledgerMemory) total(pid int32, kind string) *state.MemoryTotal {
 	key := fmt.Sprint(pid, " ", kind)
-	if b.totals[key] == nil {
-		b.totals[key] = &state.MemoryTotal{Pid: pid, Kind: kind}
+	if l.totals[key] == nil {
+		l.totals[key] = &state.MemoryTotal{Pid: pid, Kind: kind}
 	}
-	return b.totals[key]
+	return l.totals[key]
 }
 
 // replayLedger replays the calls of all threads in the order in which they took effect: frees at
-// their begin, all other calls at their end.
+// their start, all other calls at their end.
 func replayLedger(ledger map[int32][]ledgerCall) *ledgerMemory {
 	b := &ledgerMemory{
 		live: make(map[memoryKey]ledgerCall), refs: make(map[memoryKey]int), maps: make(map[memoryKey]ledgerCall),
@@ -88,7 +88,7 @@ func replayLedger(ledger map[int32][]ledgerCall) *ledgerMemory {
 }
 
 // capture follows stream capture and reports whether a call's work went into a graph.
-func (b *ledgerMemory) capture(c ledgerCall, call bpf.ProbedFunction) bool {
+func (l *ledgerMemory) capture(c ledgerCall, call bpf.ProbedFunction) bool {
 	pid := uint32(c.pid)
 	stream, event := handle{pid, c.stream}, handle{pid, c.ptr}
 	if c.result != 0 {
@@ -96,73 +96,73 @@ func (b *ledgerMemory) capture(c ledgerCall, call bpf.ProbedFunction) bool {
 	}
 	switch call.Name {
 	case "cuStreamBeginCapture_v2", "cuStreamBeginCaptureToGraph":
-		b.captured[stream] = c.stream
+		l.captured[stream] = c.stream
 	case "cuEventRecord", "cuEventRecordWithFlags":
-		delete(b.captured, event)
-		if origin, ok := b.captured[stream]; ok {
-			b.captured[event] = origin
+		delete(l.captured, event)
+		if origin, ok := l.captured[stream]; ok {
+			l.captured[event] = origin
 		}
 	case "cuStreamWaitEvent":
-		if origin, ok := b.captured[event]; ok {
-			b.captured[stream] = origin
+		if origin, ok := l.captured[event]; ok {
+			l.captured[stream] = origin
 		}
 	case "cuStreamEndCapture":
-		for h, origin := range b.captured {
+		for h, origin := range l.captured {
 			if h.pid == pid && origin == c.stream {
-				delete(b.captured, h)
+				delete(l.captured, h)
 			}
 		}
 	}
-	_, captured := b.captured[stream]
+	_, captured := l.captured[stream]
 	return captured && call.Memory == format.MemoryAsync
 }
 
-func (b *ledgerMemory) apply(c ledgerCall, call bpf.ProbedFunction) {
-	if b.capture(c, call) {
+func (l *ledgerMemory) apply(c ledgerCall, call bpf.ProbedFunction) {
+	if l.capture(c, call) {
 		return
 	}
 	key := memoryKey{c.pid, spaceOf(call.Memory), c.ptr}
 	switch {
 	case call.Kind == format.KindAlloc && c.result != 0:
-		b.total(c.pid, call.Memory).FailedAllocs++
+		l.total(c.pid, call.Memory).FailedAllocs++
 	case c.result != 0 || c.ptr == 0:
 	case call.Kind == format.KindAlloc:
 		c.kernel = call.Memory // the ledger leaves kernel empty here: reuse it for the memory kind
-		b.live[key] = c
-		b.refs[key] = 1
-		t := b.total(c.pid, call.Memory)
+		l.live[key] = c
+		l.refs[key] = 1
+		t := l.total(c.pid, call.Memory)
 		t.Allocs++
 		t.AllocBytes += c.bytes
 		t.LiveBlocks++
 		t.LiveBytes += c.bytes
 		t.PeakBytes = max(t.PeakBytes, t.LiveBytes)
 	case call.Kind == format.KindFree:
-		b.unref(key)
+		l.unref(key)
 	case call.Kind == format.KindRetain:
-		b.refs[key]++
+		l.refs[key]++
 	case call.Kind == format.KindMap:
-		b.refs[memoryKey{c.pid, format.MemoryPhysical, c.src}]++
-		b.maps[key] = c
+		l.refs[memoryKey{c.pid, format.MemoryPhysical, c.src}]++
+		l.maps[key] = c
 	case call.Kind == format.KindUnmap:
-		for m, mapped := range b.maps {
+		for m, mapped := range l.maps {
 			if m.pid == c.pid && m.ptr >= c.ptr && m.ptr < c.ptr+c.bytes {
-				delete(b.maps, m)
-				b.unref(memoryKey{c.pid, format.MemoryPhysical, mapped.src})
+				delete(l.maps, m)
+				l.unref(memoryKey{c.pid, format.MemoryPhysical, mapped.src})
 			}
 		}
 	}
 }
 
-func (b *ledgerMemory) unref(key memoryKey) {
-	c, ok := b.live[key]
+func (l *ledgerMemory) unref(key memoryKey) {
+	c, ok := l.live[key]
 	if !ok {
 		return
 	}
-	if b.refs[key]--; b.refs[key] > 0 {
+	if l.refs[key]--; l.refs[key] > 0 {
 		return
 	}
-	delete(b.live, key)
-	t := b.total(c.pid, c.kernel)
+	delete(l.live, key)
+	t := l.total(c.pid, c.kernel)
 	t.Frees++
 	t.FreedBytes += c.bytes
 	t.LiveBlocks--

@@ -45,7 +45,7 @@ type Session struct {
 	// kernels finds the parameters of kernels; nil: the arguments of launches are not recorded.
 	kernels *kernelResolver
 	host    hostRecorders
-	// threadStates looks at all threads of silent processes; nil: it does not.
+	// threadStates takes snapshots of silent processes; nil: it does not.
 	threadStates *threadstate.Recorder
 	// earlierBlocks has an element for each process whose blocks are being read.
 	earlierBlocks chan struct{}
@@ -119,7 +119,7 @@ func Start(opt Options) (_ *Session, err error) {
 	return s, s.begin(writer)
 }
 
-// makeOutputName returns the default file name, with the name of the oldest target process.
+// defaultOutput returns the default file name, with the name of the oldest target process.
 func (s *Session) defaultOutput(now time.Time) string {
 	comm, pid := "all", os.Getpid()
 	if p := s.targets.Oldest(); p != nil {

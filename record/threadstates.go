@@ -15,7 +15,7 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// startThreadStates starts to look at silent processes. The stacks of all threads need --stacks.
+// startThreadStates starts to take snapshots of silent processes. The stacks of all threads need --stacks.
 func (s *Session) startThreadStates() {
 	if s.opt.Stacks == probe.StacksOff || s.opt.NoThreadStates {
 		return
@@ -62,7 +62,7 @@ func (s *Session) readProcessHits() map[int]uint64 {
 	return hits
 }
 
-// recordLastThreadStates looks at all processes, while the probes are in place: the kernel's list of return
+// recordLastThreadStates takes snapshots of all processes, while the probes are in place: the kernel's list of return
 // probes then gives the true return addresses. Then it reads their communicators. Each takes at most two seconds. It
 // follows processes meanwhile.
 func (s *Session) recordLastThreadStates() {
@@ -70,7 +70,7 @@ func (s *Session) recordLastThreadStates() {
 	go func() {
 		defer close(done)
 		if s.threadStates != nil {
-			s.threadStates.LookAtEnd()
+			s.threadStates.TakeAtEnd()
 		}
 		s.census.take(s.targetPids())
 	}()
@@ -86,7 +86,7 @@ func (s *Session) recordLastThreadStates() {
 	}
 }
 
-// threadStateNotes says why looks are missing.
+// threadStateNotes says why snapshots are missing.
 func (s *Session) threadStateNotes(now int64) []format.Row {
 	if s.threadStates == nil || s.threadStates.Err() == nil {
 		return nil

@@ -122,21 +122,21 @@ func hangResult(t *testing.T, path string) string {
 	return fmt.Sprint(r.Facts[0].Value)
 }
 
-// needLooks skips a test if the machine cannot look at threads.
-func needLooks(t *testing.T) {
+// needSnapshots skips a test if the machine cannot take snapshots of threads.
+func needSnapshots(t *testing.T) {
 	t.Helper()
 	needKernel(t)
-	looker, err := hoststack.Open()
+	snapshotter, err := hoststack.Open()
 	if err != nil {
 		testclass.Missing(t, err.Error())
 	}
-	looker.Close()
+	snapshotter.Close()
 }
 
 // TestReasonsOfHangs records programs that hung before, in known ways.
 func TestReasonsOfHangs(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
-	needLooks(t)
+	needSnapshots(t)
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
@@ -194,10 +194,10 @@ func TestReasonsOfHangs(t *testing.T) {
 	}
 }
 
-// TestLooksDoNotEndWaits checks that a recording does not change the result of a call that waits.
-func TestLooksDoNotEndWaits(t *testing.T) {
+// TestSnapshotsDoNotEndWaits checks that a recording does not change the result of a call that waits.
+func TestSnapshotsDoNotEndWaits(t *testing.T) {
 	testclass.Root(t)
-	needLooks(t)
+	needSnapshots(t)
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
@@ -216,16 +216,16 @@ func TestLooksDoNotEndWaits(t *testing.T) {
 	}
 }
 
-// TestSilenceIsLookedAt checks the look at a process that hangs when the recording begins.
-func TestSilenceIsLookedAt(t *testing.T) {
+// TestSilenceHasASnapshot checks the snapshot of a process that hangs when the recording begins.
+func TestSilenceHasASnapshot(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
-	needLooks(t)
+	needSnapshots(t)
 	p, _ := startHanging(t, nil, "sleep", "")
 	s := start(t, testOptions(t, p.pid()))
 	result := runWhile(t, s, func() {
-		eventually(t, "a look", func() bool { return s.threadStates.Cost().Looks > 0 })
+		eventually(t, "a snapshot", func() bool { return s.threadStates.Cost().Snapshots > 0 })
 		cost := s.threadStates.Cost()
-		t.Logf("the first look: %d threads in %v", cost.Threads, cost.Took)
+		t.Logf("the first snapshot: %d threads in %v", cost.Threads, cost.Took)
 	})
 	when := make(map[string]int)
 	rows, facts := threadStates(t, result.Output)
@@ -236,14 +236,14 @@ func TestSilenceIsLookedAt(t *testing.T) {
 	}
 	if when[format.WhenSilence] != 1 || when[format.WhenEnd] != 1 || result.Meta.HostRows == nil ||
 		result.Meta.HostRows.Recorded != int64(len(rows)) || result.Meta.HostRows.Lost != 0 {
-		t.Errorf("looks %v, rows %+v", when, result.Meta.HostRows)
+		t.Errorf("snapshots %v, rows %+v", when, result.Meta.HostRows)
 	}
 }
 
-// TestNoStacksNoLooks checks that --stacks off leaves out the looks.
-func TestNoStacksNoLooks(t *testing.T) {
+// TestNoStacksNoSnapshots checks that --stacks off leaves out the snapshots.
+func TestNoStacksNoSnapshots(t *testing.T) {
 	testclass.Root(t)
-	needLooks(t)
+	needSnapshots(t)
 	p, _ := startHanging(t, nil, "sleep", "")
 	opt := testOptions(t, p.pid())
 	opt.Stacks = "off"
@@ -256,7 +256,7 @@ func TestNoStacksNoLooks(t *testing.T) {
 // TestRankThatDiffers records three ranks. The second one does something else than the others.
 func TestRankThatDiffers(t *testing.T) {
 	testclass.Root(t)
-	needLooks(t)
+	needSnapshots(t)
 	first, _ := startHanging(t, []string{"RANK=0", "WORLD_SIZE=2"}, "pipe", "")
 	second, _ := startHanging(t, []string{"RANK=1", "WORLD_SIZE=2"}, "sleep", "")
 	third, _ := startHanging(t, []string{"RANK=2", "WORLD_SIZE=3"}, "pipe", "")

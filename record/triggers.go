@@ -226,7 +226,7 @@ func (l *triggerLoop) decide(e trigger.Event, job string) format.Trigger {
 		}
 	}
 	if e.Kind == trigger.Hang && t.Outcome != format.TriggerLimited {
-		l.lookAt(e.Pid)
+		l.takeSnapshot(e.Pid)
 	}
 	l.report(t)
 	return t
@@ -247,7 +247,7 @@ func (l *triggerLoop) cancel(p *trigger.Pending, outcome, why string) format.Tri
 	return t
 }
 
-// report tells the caller what became of an event. A refused event has a note in the ring.
+// report sends the outcome of an event to its caller. A refused event has a note in the ring.
 func (l *triggerLoop) report(t format.Trigger) {
 	l.mu.Lock()
 	l.counts = l.policy.Counts()
@@ -317,11 +317,11 @@ func (l *triggerLoop) reportRefusals() {
 	}
 }
 
-// lookAt records the stacks of all threads of a process, and the communicators.
-func (l *triggerLoop) lookAt(pid int32) {
+// takeSnapshot records the stacks of all threads of a process, and the communicators.
+func (l *triggerLoop) takeSnapshot(pid int32) {
 	pids := []int{int(pid)}
 	if states := l.session.threadStates; states != nil {
-		states.LookNow(pids)
+		states.TakeNow(pids)
 	}
 	l.session.census.take(pids)
 }

@@ -79,7 +79,7 @@ var (
 	triggersTotal = Metric{
 		Name: "gpurec_triggers_total", OTel: "gpurec.triggers", Kind: counter, Unit: "1",
 		Labels: []string{"trigger", "outcome"},
-		Help:   "Events by kind and outcome; the exemplar of captured ones names the newest recording",
+		Help:   "Trigger events by kind and outcome; the exemplar of the outcome captured names the newest recording",
 	}
 )
 

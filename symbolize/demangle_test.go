@@ -54,7 +54,8 @@ func TestDemangle(t *testing.T) {
 	}
 }
 
-// Hostile names with deep nesting or exponential repetition must not take long.
+// TestDemangleIsBounded checks that hostile names with deep nesting or exponential repetition do not
+// take long.
 func TestDemangleIsBounded(t *testing.T) {
 	testclass.Unit(t)
 	doubling := "_Z1fI" // each template doubles the one before: 2^40 names

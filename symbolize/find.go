@@ -41,22 +41,22 @@ func newFunctionNameIndex(ts symbolTables) *functionNameIndex {
 	return x
 }
 
-func (x *functionNameIndex) hashName(name string) uint32 { return uint32(maphash.String(x.seed, name)) }
+func (i *functionNameIndex) hashName(name string) uint32 { return uint32(maphash.String(i.seed, name)) }
 
 // findFunction returns the function with a name. It prefers global functions to local ones, then
 // the lowest address.
-func (x *functionNameIndex) findFunction(ts symbolTables, name string) (Symbol, bool) {
+func (i *functionNameIndex) findFunction(ts symbolTables, name string) (Symbol, bool) {
 	// Static functions with the same name number some hundreds. A limit stops hostile files.
 	const maxNamesakes = 4096
-	hash := x.hashName(name)
+	hash := i.hashName(name)
 	first, _ := slices.BinarySearchFunc(
-		x.slots,
+		i.slots,
 		hash,
 		func(s hashedName, h uint32) int { return cmp.Compare(s.hash, h) },
 	)
 	var best symbolEntry
 	found := false
-	for _, s := range x.slots[first:min(first+maxNamesakes, len(x.slots))] {
+	for _, s := range i.slots[first:min(first+maxNamesakes, len(i.slots))] {
 		if s.hash != hash {
 			break
 		}

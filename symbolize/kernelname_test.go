@@ -8,7 +8,7 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// Kernel names of PyTorch 2, CUTLASS, CUB and cuDNN.
+// TestShortKernel shortens kernel names of PyTorch 2, CUTLASS, CUB and cuDNN.
 func TestShortKernel(t *testing.T) {
 	testclass.Unit(t)
 	for full, want := range map[string]string{

@@ -163,7 +163,8 @@ func FuzzReadMaps(f *testing.F) {
 	})
 }
 
-// A program can map files with long names: ReadMaps bounds the total length of paths.
+// TestReadMapsBoundsPaths checks that ReadMaps bounds the total length of paths: a program can map
+// files with long names.
 func TestReadMapsBoundsPaths(t *testing.T) {
 	testclass.Unit(t)
 	text := func(mappings int) io.Reader {

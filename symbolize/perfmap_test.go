@@ -79,8 +79,8 @@ func TestPerfMapIsBounded(t *testing.T) {
 	}
 }
 
-// The last line that covers an address wins. The test compares with a simple implementation that
-// marks each address.
+// TestPerfMapLaterLinesWin checks that the last line that covers an address wins. The test compares
+// with a simple implementation that marks each address.
 func TestPerfMapLaterLinesWin(t *testing.T) {
 	testclass.Unit(t)
 	random := rand.New(rand.NewPCG(1, 2))

@@ -10,7 +10,7 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// Source finds the same functions as the symbol table.
+// TestSourceAgreesWithObject checks that Source finds the same functions as the symbol table.
 func TestSourceAgreesWithObject(t *testing.T) {
 	testclass.Unit(t)
 	path := compile(t, "functions.c", "program", "-g", "-Wl,--build-id=sha1")

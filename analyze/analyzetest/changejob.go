@@ -49,23 +49,23 @@ func NewChangeJob(seed uint64, fault, quiet string) *ChangeJob {
 
 // Recording returns the recording of the job.
 func (j *ChangeJob) Recording(t testing.TB) *TestRecording {
-	tp := NewTestRecording(t)
-	tp.Meta.EndNs = Epoch + j.EndNs
-	tp.AddTwoGPUs()
-	tp.AddStack(1, "train_step", "main", "_start")
-	tp.AddStack(2, "load_weights", "main", "_start")
-	tp.AddStack(3, "evaluate", "main", "_start")
-	tp.AddCall(format.KindAPI, "cuInit", 0, Ms)
+	recording := NewTestRecording(t)
+	recording.Meta.EndNs = Epoch + j.EndNs
+	recording.AddTwoGPUs()
+	recording.AddStack(1, "train_step", "main", "_start")
+	recording.AddStack(2, "load_weights", "main", "_start")
+	recording.AddStack(3, "evaluate", "main", "_start")
+	recording.AddCall(format.KindAPI, "cuInit", 0, Ms)
 	for i := range int64(16) {
 		SetStackAndSite(
-			tp.AddAlloc(100*Ms+i*20*Ms, 100*Us, 0x7f0000000000+i<<30, 1<<30),
+			recording.AddAlloc(100*Ms+i*20*Ms, 100*Us, 0x7f0000000000+i<<30, 1<<30),
 			2,
 			"load_weights (train.cc:10)",
 		)
 	}
-	j.addSteps(tp)
-	j.addSamples(tp)
-	return tp
+	j.addSteps(recording)
+	j.addSamples(recording)
+	return recording
 }
 
 // isFaulty reports whether the job has a fault at a time.
@@ -100,7 +100,7 @@ func (j *ChangeJob) slowdown(step int, at int64) float64 {
 func (j *ChangeJob) clockShare() float64 { return 0.9 - 0.35*j.size }
 
 // addSteps adds the calls of all steps, and the memory of the fault.
-func (j *ChangeJob) addSteps(tp *TestRecording) {
+func (j *ChangeJob) addSteps(recording *TestRecording) {
 	isGrown := false
 	for at, step := Second, 0; at < j.EndNs-Second; step++ {
 		ns := j.stepNs * j.slowdown(step, at)
@@ -111,14 +111,14 @@ func (j *ChangeJob) addSteps(tp *TestRecording) {
 		if j.isFaulty("memory", at) && !isGrown {
 			isGrown = true
 			bytes := int64(2+10*j.size) << 30
-			SetStackAndSite(tp.AddAlloc(at, 100*Us, 0x6f0000000000, bytes), 3, "evaluate (train.cc:10)")
+			SetStackAndSite(recording.AddAlloc(at, 100*Us, 0x6f0000000000, bytes), 3, "evaluate (train.cc:10)")
 		}
 		for i := range launches {
 			start := at + int64(ns*0.8*float64(i)/float64(launches))
-			SetStackAndSite(tp.AddFullLaunch(start, fmt.Sprintf("gemm_%d", i)), 1, "train_step (train.cc:10)")
+			SetStackAndSite(recording.AddFullLaunch(start, fmt.Sprintf("gemm_%d", i)), 1, "train_step (train.cc:10)")
 		}
 		SetStackAndSite(
-			tp.AddSync("cuStreamSynchronize", at+int64(ns*0.85), int64(ns*0.14), 7, 0),
+			recording.AddSync("cuStreamSynchronize", at+int64(ns*0.85), int64(ns*0.14), 7, 0),
 			1,
 			"train_step (train.cc:10)",
 		)
@@ -128,46 +128,46 @@ func (j *ChangeJob) addSteps(tp *TestRecording) {
 
 // addSamples adds NVML samples as the recorder takes them: some metrics ten times a second, others every
 // second or every ten seconds.
-func (j *ChangeJob) addSamples(tp *TestRecording) {
+func (j *ChangeJob) addSamples(recording *TestRecording) {
 	for k := int64(0); k*100*Ms < j.EndNs; k++ {
 		at := k*100*Ms + int64(j.r.IntN(20))*Ms
 		if j.Quiet == "gaps" && at%(17*Second) < 4*Second && at > 17*Second {
 			continue
 		}
 		clock, power := j.clockAndPower(at)
-		j.sample(tp, at, "sm_clock_mhz", clock)
-		j.sample(tp, at, catalog.MetricPower, power)
-		j.sample(tp, at, catalog.MetricMemoryUsed, j.memoryUsed(at))
-		j.sample(tp, at, catalog.MetricClockEventReasons, j.reasons(at))
+		j.sample(recording, at, "sm_clock_mhz", clock)
+		j.sample(recording, at, catalog.MetricPower, power)
+		j.sample(recording, at, catalog.MetricMemoryUsed, j.memoryUsed(at))
+		j.sample(recording, at, catalog.MetricClockEventReasons, j.reasons(at))
 		if k%5 == 0 {
-			j.sample(tp, at, "gpm_pcie_rx_mebibytes_per_second", j.pcie(at))
-			j.sample(tp, at, catalog.MetricSMActive, 85+4*j.r.NormFloat64())
+			j.sample(recording, at, "gpm_pcie_rx_mebibytes_per_second", j.pcie(at))
+			j.sample(recording, at, catalog.MetricSMActive, 85+4*j.r.NormFloat64())
 		}
 		if k%10 == 0 {
-			j.sample(tp, at, catalog.MetricTemperature, j.temperature(at))
+			j.sample(recording, at, catalog.MetricTemperature, j.temperature(at))
 		}
 		if k%100 == 0 {
-			j.sample(tp, at, "nvlink_replay_errors", j.errors(at, 0))
+			j.sample(recording, at, "nvlink_replay_errors", j.errors(at, 0))
 			if n := j.errors(at, 1); n > 0 {
-				j.sample(tp, at, "nvlink3_replay_errors", n)
+				j.sample(recording, at, "nvlink3_replay_errors", n)
 			}
 		}
 	}
 	at := j.EndNs - Ms // the recorder reads all metrics once more at the end
-	j.sample(tp, at, "nvlink_replay_errors", j.errors(at, 0))
+	j.sample(recording, at, "nvlink_replay_errors", j.errors(at, 0))
 	if n := j.errors(at, 1); n > 0 {
-		j.sample(tp, at, "nvlink3_replay_errors", n)
+		j.sample(recording, at, "nvlink3_replay_errors", n)
 	}
 }
 
-func (j *ChangeJob) sample(tp *TestRecording, at int64, metric string, value float64) {
-	tp.AddNVMLSample(1, at, metric, value)
+func (j *ChangeJob) sample(recording *TestRecording, at int64, metric string, value float64) {
+	recording.AddNVMLSample(1, at, metric, value)
 	if metric == catalog.MetricPower { // the other GPU begins work of another program
 		other := 75_000.0
 		if at > j.EndNs/2 {
 			other = 600_000
 		}
-		tp.AddNVMLSample(0, at, metric, other)
+		recording.AddNVMLSample(0, at, metric, other)
 	}
 }
 

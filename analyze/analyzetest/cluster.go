@@ -11,23 +11,23 @@ import (
 func PointerTo(n int) *int { return &n }
 
 // AddIdentity adds an identity, and other facts, to the message of a process's row.
-func (tp *TestRecording) AddIdentity(pid int32, id format.Identity, more map[string]any) {
-	tp.t.Helper()
-	for _, r := range tp.Rows {
+func (recording *TestRecording) AddIdentity(pid int32, id format.Identity, more map[string]any) {
+	recording.t.Helper()
+	for _, r := range recording.Rows {
 		if r.Kind != format.KindProcess || r.Pid != pid {
 			continue
 		}
 		message := make(map[string]any)
 		if r.Message != "" {
 			if err := json.Unmarshal([]byte(r.Message), &message); err != nil {
-				tp.t.Fatal(err)
+				recording.t.Fatal(err)
 			}
 		}
 		maps.Copy(message, more)
 		message["identity"] = id
 		text, err := json.Marshal(message)
 		if err != nil {
-			tp.t.Fatal(err)
+			recording.t.Fatal(err)
 		}
 		r.Message = string(text)
 	}

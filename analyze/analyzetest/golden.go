@@ -100,15 +100,15 @@ func CheckSafeToPrint(t *testing.T, r *report.Report) {
 }
 
 // AddCopy adds a copy on stream 7. kind is the copy kind, e.g. "HtoD".
-func (tp *TestRecording) AddCopy(name, kind string, at, dur, dst, src, bytes int64) *format.Row {
-	r := tp.AddCall(format.KindMemcpy, name, at, dur)
+func (recording *TestRecording) AddCopy(name, kind string, at, dur, dst, src, bytes int64) *format.Row {
+	r := recording.AddCall(format.KindMemcpy, name, at, dur)
 	r.CopyKind, r.Ptr, r.SrcPtr, r.Bytes, r.Stream = kind, dst, src, bytes, 7
 	return r
 }
 
 // AddPinned adds an allocation of pinned host memory that takes no time.
-func (tp *TestRecording) AddPinned(at, ptr, bytes int64) *format.Row {
-	r := tp.AddMemoryCall(format.KindAlloc, format.MemoryHost, at, ptr, bytes)
+func (recording *TestRecording) AddPinned(at, ptr, bytes int64) *format.Row {
+	r := recording.AddMemoryCall(format.KindAlloc, format.MemoryHost, at, ptr, bytes)
 	r.Name, r.DurNs = "cuMemHostAlloc", 0
 	return r
 }

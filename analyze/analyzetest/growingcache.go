@@ -10,17 +10,17 @@ import (
 // have the call site "encode_batch (infer.py:33)".
 type CacheProgram struct {
 	*TorchAllocator
-	tp *TestRecording
+	recording *TestRecording
 }
 
 // CacheSite is the call site of the requests of a CacheProgram.
 const CacheSite = "encode_batch (infer.py:33)"
 
 // NewCacheProgram returns a program of process 42 on device 0, whose driver has 64 GiB.
-func NewCacheProgram(tp *TestRecording, conf TorchConf) *CacheProgram {
-	w := NewTorchAllocator(tp, rand.New(rand.NewPCG(1, 1)), 42, 0, conf)
+func NewCacheProgram(recording *TestRecording, conf TorchConf) *CacheProgram {
+	w := NewTorchAllocator(recording, rand.New(rand.NewPCG(1, 1)), 42, 0, conf)
 	w.Capacity, w.nextVA = 64<<30, 0x790000000000
-	return &CacheProgram{w, tp}
+	return &CacheProgram{w, recording}
 }
 
 // RunSteps runs a step every 100 ms, from 2 s to 58 s. step gets the number of the step.
@@ -90,10 +90,10 @@ func (p *CacheProgram) EmptyCacheInSteps(n, stepNs int64) {
 	p.Driver = true
 	for i := range n {
 		p.Now = 2*Second + i*stepNs
-		first := len(p.tp.Rows)
+		first := len(p.recording.Rows)
 		p.UseBriefly(20*Mib, 20*Mib, 20*Mib, 20*Mib, 20*Mib, 20*Mib, 20*Mib, 20*Mib, 20*Mib, 20*Mib)
 		p.emptyCache()
-		for k, r := range p.tp.Rows[first:] {
+		for k, r := range p.recording.Rows[first:] {
 			r.StartNs = Epoch + 2*Second + i*stepNs + int64(k)*150*Us
 			switch r.Kind {
 			case format.KindAlloc:

@@ -9,7 +9,7 @@ import (
 
 // AddWait adds a wait of a thread of process 42, with a stack that may be 0, and a reason. The last queued ns
 // of it are spent in a run queue.
-func (tp *TestRecording) AddWait(
+func (recording *TestRecording) AddWait(
 	tid int32,
 	at, dur, queued int64,
 	state string,
@@ -20,15 +20,15 @@ func (tp *TestRecording) AddWait(
 	if stack == 0 {
 		status = format.StackNone
 	}
-	return tp.AddRow(format.Row{
+	return recording.AddRow(format.Row{
 		Kind: format.KindWait, StartNs: Epoch + at, DurNs: dur, Pid: 42, Tid: tid, Device: -1, Name: state,
 		Value: float64(queued), StackID: stack, StackStatus: status, Message: encodeFact(f),
 	})
 }
 
 // AddCPUSample adds a CPU sample of a thread of process 42 that represents dur ns.
-func (tp *TestRecording) AddCPUSample(tid int32, at, dur int64, stack int32) *format.Row {
-	return tp.AddRow(format.Row{
+func (recording *TestRecording) AddCPUSample(tid int32, at, dur int64, stack int32) *format.Row {
+	return recording.AddRow(format.Row{
 		Kind: format.KindCPUSample, StartNs: Epoch + at, DurNs: dur, Pid: 42, Tid: tid, Device: -1, StackID: stack,
 		StackStatus: format.StackComplete,
 	})
@@ -36,7 +36,7 @@ func (tp *TestRecording) AddCPUSample(tid int32, at, dur int64, stack int32) *fo
 
 // AddPause adds a garbage collection of process 42. uncertain is the time between two readings in ns, or 0 for a
 // pause that a probe measured.
-func (tp *TestRecording) AddPause(tid int32, at, dur int64, generation int32, uncertain int64) *format.Row {
+func (recording *TestRecording) AddPause(tid int32, at, dur int64, generation int32, uncertain int64) *format.Row {
 	r := format.Row{
 		Kind: format.KindGC, StartNs: Epoch + at, DurNs: dur, Pid: 42, Tid: tid, Device: -1, Result: generation,
 		Value: float64(uncertain), StackStatus: format.StackNone,
@@ -44,14 +44,14 @@ func (tp *TestRecording) AddPause(tid int32, at, dur int64, generation int32, un
 	if uncertain > 0 {
 		r.Message = format.SourceSampled
 	}
-	return tp.AddRow(r)
+	return recording.AddRow(r)
 }
 
 // AddHostCounter adds two samples of a counter of class host: 0 at from, and the increase at to. A thread, process or
 // the machine has the counter, as pid and tid say. path is that of a cgroup, or "".
-func (tp *TestRecording) AddHostCounter(pid, tid int32, name, path string, from, to int64, increase float64) {
+func (recording *TestRecording) AddHostCounter(pid, tid int32, name, path string, from, to int64, increase float64) {
 	for at, value := range map[int64]float64{from: 0, to: increase} {
-		tp.AddRow(format.Row{
+		recording.AddRow(format.Row{
 			Kind: format.KindHost, Name: name, StartNs: Epoch + at, Pid: pid, Tid: tid, Device: -1, Value: value,
 			Message: path, StackStatus: format.StackNone,
 		})
@@ -59,7 +59,7 @@ func (tp *TestRecording) AddHostCounter(pid, tid int32, name, path string, from,
 }
 
 // AddThreadTimes adds the counters of a thread's time in each state, in seconds.
-func (tp *TestRecording) AddThreadTimes(
+func (recording *TestRecording) AddThreadTimes(
 	pid, tid int32,
 	from, to int64,
 	running, runnable, sleeping, uninterruptible float64,
@@ -68,7 +68,7 @@ func (tp *TestRecording) AddThreadTimes(
 		format.HostRunning: running, format.HostRunnable: runnable,
 		format.HostSleeping: sleeping, format.HostUninterruptible: uninterruptible,
 	} {
-		tp.AddHostCounter(pid, tid, name, "", from, to, seconds*float64(Second))
+		recording.AddHostCounter(pid, tid, name, "", from, to, seconds*float64(Second))
 	}
 }
 
@@ -94,90 +94,98 @@ const (
 // HostRecording returns a recording of 10 s of a training with class host. Thread 42 launches, waits for data,
 // for the GPU and for the GIL, and collects garbage. Thread 43 holds the GIL. Process 77 loads data.
 func HostRecording(t testing.TB) *TestRecording {
-	tp := NewTestRecording(t)
-	tp.Meta.EndNs = Epoch + 10*Second
-	tp.Meta.HostRows = &format.RowCount{Recorded: 100}
-	tp.AddRow(format.Row{Kind: format.KindProcess, Name: "python", Pid: 42, Device: -1, StartNs: Epoch})
-	tp.AddRow(format.Row{Kind: format.KindProcess, Name: "pt_data_worker", Pid: 77, Device: -1, StartNs: Epoch})
-	tp.AddRow(format.Row{Kind: format.KindThread, Name: "python", Pid: 42, Tid: 42, Device: -1, StartNs: Epoch})
-	tp.AddRow(format.Row{Kind: format.KindThread, Name: "logger", Pid: 42, Tid: 43, Device: -1, StartNs: Epoch})
+	recording := NewTestRecording(t)
+	recording.Meta.EndNs = Epoch + 10*Second
+	recording.Meta.HostRows = &format.RowCount{Recorded: 100}
+	recording.AddRow(format.Row{Kind: format.KindProcess, Name: "python", Pid: 42, Device: -1, StartNs: Epoch})
+	recording.AddRow(format.Row{Kind: format.KindProcess, Name: "pt_data_worker", Pid: 77, Device: -1, StartNs: Epoch})
+	recording.AddRow(format.Row{Kind: format.KindThread, Name: "python", Pid: 42, Tid: 42, Device: -1, StartNs: Epoch})
+	recording.AddRow(format.Row{Kind: format.KindThread, Name: "logger", Pid: 42, Tid: 43, Device: -1, StartNs: Epoch})
 	fact, err := json.Marshal(format.HostFact{
 		Mode: "auto", SampleHz: 49, MinWaitNs: Ms, InterpreterHz: 200, SwitchNs: 230, TargetSwitchNs: 420,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tp.AddRow(format.Row{
+	recording.AddRow(format.Row{
 		Kind: format.KindNote, Name: format.NoteHost, Device: -1, StartNs: Epoch, Message: string(fact),
 	})
-	addHostStacks(tp)
+	addHostStacks(recording)
 	for i := range int64(10) {
 		at := i * Second
-		tp.AddLaunch(at+600*Ms, 10*Us, "gemm", 0x7000, 0)
-		tp.AddWait(42, at+10*Ms, 400*Ms, Ms, format.StateSleeping, hostStackLoader, format.WaitFact{
+		recording.AddLaunch(at+600*Ms, 10*Us, "gemm", 0x7000, 0)
+		recording.AddWait(42, at+10*Ms, 400*Ms, Ms, format.StateSleeping, hostStackLoader, format.WaitFact{
 			Reason: format.ReasonPoll, SystemCall: "poll", OwnerPid: 77, Owner: "pt_data_worker",
 		})
-		tp.AddWait(42, at+450*Ms, 60*Ms, 0, format.StateSleeping, hostStackLock, format.WaitFact{
+		recording.AddWait(42, at+450*Ms, 60*Ms, 0, format.StateSleeping, hostStackLock, format.WaitFact{
 			Reason: format.ReasonGIL, SystemCall: "futex", OwnerPid: 42, OwnerTid: 43, Owner: "logger",
 		})
-		tp.AddWait(42, at+700*Ms, 100*Ms, 5*Ms, format.StateSleeping, hostStackSync, format.WaitFact{
+		recording.AddWait(42, at+700*Ms, 100*Ms, 5*Ms, format.StateSleeping, hostStackSync, format.WaitFact{
 			Reason: format.ReasonCUDA, SystemCall: "ioctl", CUDACall: "cuStreamSynchronize",
 		})
-		tp.AddWait(42, at+850*Ms, 20*Ms, 0, format.StateUninterruptible, hostStackRead, format.WaitFact{
+		recording.AddWait(42, at+850*Ms, 20*Ms, 0, format.StateUninterruptible, hostStackRead, format.WaitFact{
 			Reason: format.ReasonFile, SystemCall: "read", Target: "/data/shard-1.tar",
 		})
-		tp.AddWait(42, at+900*Ms, 15*Ms, 15*Ms, format.StateRunnable, 0, format.WaitFact{Reason: format.ReasonRunQueue})
+		recording.AddWait(
+			42,
+			at+900*Ms,
+			15*Ms,
+			15*Ms,
+			format.StateRunnable,
+			0,
+			format.WaitFact{Reason: format.ReasonRunQueue},
+		)
 		for k := range int64(4) {
-			tp.AddCPUSample(42, at+520*Ms+k*20*Ms, 20*Ms, hostStackPreprocess)
+			recording.AddCPUSample(42, at+520*Ms+k*20*Ms, 20*Ms, hostStackPreprocess)
 		}
-		tp.AddCPUSample(42, at+950*Ms, 20*Ms, hostStackGather)
+		recording.AddCPUSample(42, at+950*Ms, 20*Ms, hostStackGather)
 	}
-	tp.AddWait(42, 9930*Ms, 70*Ms, 0, format.StateSleeping, 0, format.WaitFact{}).Flags = format.FlagOpen
-	tp.AddPause(42, 2*Second+520*Ms, 40*Ms, 2, 0)
-	tp.AddPause(42, 5*Second+520*Ms, 30*Ms, 2, 5*Ms)
-	tp.AddPause(0, 7*Second, 10*Ms, -1, 5*Ms)
-	addHostMetrics(tp)
-	return tp
+	recording.AddWait(42, 9930*Ms, 70*Ms, 0, format.StateSleeping, 0, format.WaitFact{}).Flags = format.FlagOpen
+	recording.AddPause(42, 2*Second+520*Ms, 40*Ms, 2, 0)
+	recording.AddPause(42, 5*Second+520*Ms, 30*Ms, 2, 5*Ms)
+	recording.AddPause(0, 7*Second, 10*Ms, -1, 5*Ms)
+	addHostMetrics(recording)
+	return recording
 }
 
 // addHostMetrics adds the metrics of HostRecording.
-func addHostMetrics(tp *TestRecording) {
+func addHostMetrics(recording *TestRecording) {
 	from, to := int64(0), 10*Second
-	tp.AddThreadTimes(42, 42, from, to, 3.98, 0.21, 5.61, 0.2)
-	tp.AddThreadTimes(42, 43, from, to, 1, 0, 9, 0)
-	tp.AddThreadTimes(77, 77, from, to, 9.5, 0.5, 0, 0)
+	recording.AddThreadTimes(42, 42, from, to, 3.98, 0.21, 5.61, 0.2)
+	recording.AddThreadTimes(42, 43, from, to, 1, 0, 9, 0)
+	recording.AddThreadTimes(77, 77, from, to, 9.5, 0.5, 0, 0)
 	for tid, held := range map[int32]float64{42: 900, 43: 1000} {
-		tp.AddHostCounter(42, tid, format.HostGILHeld, "", from, to, held)
+		recording.AddHostCounter(42, tid, format.HostGILHeld, "", from, to, held)
 	}
-	tp.AddHostCounter(42, 42, format.HostGILWaited, "", from, to, 120)
-	tp.AddHostCounter(42, 42, format.HostSwitches, "", from, to, 5000)
-	tp.AddHostCounter(42, 42, format.HostMajorFaults, "", from, to, 7)
+	recording.AddHostCounter(42, 42, format.HostGILWaited, "", from, to, 120)
+	recording.AddHostCounter(42, 42, format.HostSwitches, "", from, to, 5000)
+	recording.AddHostCounter(42, 42, format.HostMajorFaults, "", from, to, 7)
 	for name, n := range map[string]float64{
 		format.HostInterpreterReads: 2000, format.HostCollecting: 16, format.HostCollections0: 800,
 		format.HostCollections1: 70, format.HostCollections2: 2, format.HostReadBytes: 3 << 30,
 		format.HostWriteBytes: 1 << 20,
 	} {
-		tp.AddHostCounter(42, 0, name, "", from, to, n)
+		recording.AddHostCounter(42, 0, name, "", from, to, n)
 	}
 	for name, n := range map[string]float64{
 		format.HostPeriods: 100, format.HostThrottled: 25, format.HostThrottledNs: 1.5e9,
 		format.HostMemoryPressure: 2e6,
 	} {
-		tp.AddHostCounter(42, 0, name, "/kubepods/pod1", from, to, n)
+		recording.AddHostCounter(42, 0, name, "/kubepods/pod1", from, to, n)
 	}
-	tp.AddRow(format.Row{
+	recording.AddRow(format.Row{
 		Kind: format.KindHost, Name: format.HostCPULimit, StartNs: Epoch, Pid: 42, Device: -1, Value: 2.5,
 		Message: "/kubepods/pod1", StackStatus: format.StackNone,
 	})
 	for name, ns := range map[string]float64{
 		format.HostMachineCPUPressure: 8e8, format.HostMachineIOPressure: 1e8, format.HostMachineMemoryPressure: 0,
 	} {
-		tp.AddHostCounter(0, 0, name, "", from, to, ns)
+		recording.AddHostCounter(0, 0, name, "", from, to, ns)
 	}
 }
 
 // addHostStacks adds the stacks of HostRecording: kernel, native and Python frames, innermost first.
-func addHostStacks(tp *TestRecording) {
+func addHostStacks(recording *TestRecording) {
 	kernel := func(name string, addr int64) format.Frame {
 		return format.Frame{Func: name, SystemName: name, Addr: addr, Type: format.FrameKernel}
 	}
@@ -204,6 +212,6 @@ func addHostStacks(tp *TestRecording) {
 		hostStackPreprocess: {python("preprocess", 55), train},
 		hostStackGather:     {native("gather", "/app/_ops.so", 0x600), python("collate", 61), train},
 	} {
-		tp.AddStackRow(id, format.StackComplete, "", "", frames)
+		recording.AddStackRow(id, format.StackComplete, "", "", frames)
 	}
 }

@@ -12,19 +12,19 @@ const HostileName = "evil\x1b[2J\x07\nname\u202egnp.exe\u2028|<script>`*\xff\x9b
 
 // HostileRecording returns a recording in which every name is HostileName.
 func HostileRecording(t *testing.T) *TestRecording {
-	tp := NewTestRecording(t)
-	tp.Meta.Host, tp.Meta.Command = HostileName, []string{HostileName}
-	tp.AddRow(format.Row{Kind: format.KindProcess, Name: HostileName, Pid: 42, StartNs: Epoch})
-	tp.AddRow(format.Row{Kind: format.KindThread, Name: HostileName, Pid: 42, Tid: 42, StartNs: Epoch})
-	tp.AddRow(format.Row{Kind: format.KindDevice, Name: HostileName, StartNs: Epoch})
-	tp.AddRow(format.Row{Kind: format.KindXid, Value: 13, Message: HostileName, StartNs: Epoch + 1})
-	tp.AddRow(format.Row{Kind: format.KindNVML, Name: HostileName, Value: 13, StartNs: Epoch + 1})
-	tp.AddStack(1, HostileName)
-	r := SetStackAndSite(tp.AddAlloc(1, 1, 0x1000, 64), 1, HostileName)
+	recording := NewTestRecording(t)
+	recording.Meta.Host, recording.Meta.Command = HostileName, []string{HostileName}
+	recording.AddRow(format.Row{Kind: format.KindProcess, Name: HostileName, Pid: 42, StartNs: Epoch})
+	recording.AddRow(format.Row{Kind: format.KindThread, Name: HostileName, Pid: 42, Tid: 42, StartNs: Epoch})
+	recording.AddRow(format.Row{Kind: format.KindDevice, Name: HostileName, StartNs: Epoch})
+	recording.AddRow(format.Row{Kind: format.KindXid, Value: 13, Message: HostileName, StartNs: Epoch + 1})
+	recording.AddRow(format.Row{Kind: format.KindNVML, Name: HostileName, Value: 13, StartNs: Epoch + 1})
+	recording.AddStack(1, HostileName)
+	r := SetStackAndSite(recording.AddAlloc(1, 1, 0x1000, 64), 1, HostileName)
 	r.Name, r.MemoryKind, r.StackStatus = HostileName, HostileName, HostileName
-	l := tp.AddCall(format.KindLaunch, HostileName, 5, 1)
+	l := recording.AddCall(format.KindLaunch, HostileName, 5, 1)
 	l.Kernel = HostileName
-	return tp
+	return recording
 }
 
 // HostileNames are names that break out of a script, an attribute or a page if they are not
@@ -46,11 +46,11 @@ var HostileNames = []string{
 
 // HostilePageRecording returns a recording with HostileNames for the HTML page.
 func HostilePageRecording(t *testing.T) *TestRecording {
-	tp := NewTestRecording(t)
-	tp.Meta.Host, tp.Meta.DriverVersion, tp.Meta.GpurecVersion = HostileNames[0], HostileNames[1], HostileNames[0]
+	recording := NewTestRecording(t)
+	recording.Meta.Host, recording.Meta.DriverVersion, recording.Meta.GpurecVersion = HostileNames[0], HostileNames[1], HostileNames[0]
 	for i, name := range HostileNames {
 		id := int32(i + 1)
-		tp.AddRow(
+		recording.AddRow(
 			format.Row{
 				Kind:    format.KindProcess,
 				Name:    name,
@@ -60,19 +60,19 @@ func HostilePageRecording(t *testing.T) *TestRecording {
 				Message: `{"exe":"/x"}`,
 			},
 		)
-		tp.AddRow(format.Row{Kind: format.KindDevice, Name: name, Bytes: 1 << 36, StartNs: Epoch, Device: id})
-		tp.AddRow(format.Row{Kind: format.KindNote, Message: name, StartNs: Epoch, Device: -1})
-		tp.AddStack(id, name, "main"+name)
+		recording.AddRow(format.Row{Kind: format.KindDevice, Name: name, Bytes: 1 << 36, StartNs: Epoch, Device: id})
+		recording.AddRow(format.Row{Kind: format.KindNote, Message: name, StartNs: Epoch, Device: -1})
+		recording.AddStack(id, name, "main"+name)
 		for k := range int64(40) {
-			a := tp.AddAlloc(int64(i)*Ms+k*Second, Us, int64(1<<40)+k<<30+int64(i)<<24, 2<<20)
+			a := recording.AddAlloc(int64(i)*Ms+k*Second, Us, int64(1<<40)+k<<30+int64(i)<<24, 2<<20)
 			a.StackID, a.Site, a.StackStatus, a.Device, a.MemoryKind = id, name, format.StackComplete, id, format.MemoryDevice
-			l := tp.AddCall(format.KindLaunch, name, int64(i)*Ms+k*Second+500*Ms, Us)
+			l := recording.AddCall(format.KindLaunch, name, int64(i)*Ms+k*Second+500*Ms, Us)
 			l.Kernel, l.StackID, l.Site = name, id, name
 		}
-		failed := tp.AddCall(format.KindAPI, name, 50*Second, Us)
+		failed := recording.AddCall(format.KindAPI, name, 50*Second, Us)
 		failed.Result, failed.Site = 1, name
-		tp.AddXid(51*Second, id, 42, 31, format.XidFact{Text: name, Process: name})
+		recording.AddXid(51*Second, id, 42, 31, format.XidFact{Text: name, Process: name})
 	}
-	tp.AddTwoGPUs()
-	return tp
+	recording.AddTwoGPUs()
+	return recording
 }

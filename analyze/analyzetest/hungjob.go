@@ -20,7 +20,7 @@ const Broadcast = "broadcast"
 // says, with the stack lateFrames, innermost first. The others are in all_reduce, and there in waits, a CUDA call or "".
 // If waits is Broadcast, they are in a broadcast.
 func HungJob(t testing.TB, ranks int, waits string, late format.WaitFact, lateFrames ...string) *TestRecording {
-	tp := NewTestRecording(t)
+	recording := NewTestRecording(t)
 	const collective, lateStack, launcher = 11, 12, 13
 	function := "all_reduce"
 	if waits == Broadcast {
@@ -39,35 +39,41 @@ func HungJob(t testing.TB, ranks int, waits string, late format.WaitFact, lateFr
 		},
 	} {
 		frames := slices.Concat(KernelFrames("schedule"), ParseFrames(frames...))
-		tp.AddStackRow(id, format.StackComplete, "", "", frames)
+		recording.AddStackRow(id, format.StackComplete, "", "", frames)
 	}
-	tp.AddRow(format.Row{Kind: format.KindProcess, Name: "torchrun", Pid: LauncherPid, StartNs: Epoch, Device: -1})
-	tp.addHungThread(LauncherPid, format.WaitFact{Reason: format.ReasonSleep, SystemCall: "clock_nanosleep"}, launcher)
+	recording.AddRow(
+		format.Row{Kind: format.KindProcess, Name: "torchrun", Pid: LauncherPid, StartNs: Epoch, Device: -1},
+	)
+	recording.addHungThread(
+		LauncherPid,
+		format.WaitFact{Reason: format.ReasonSleep, SystemCall: "clock_nanosleep"},
+		launcher,
+	)
 	for rank := range ranks {
 		pid := int32(HungRankPid + rank)
-		tp.AddRow(format.Row{
+		recording.AddRow(format.Row{
 			Kind: format.KindProcess, Name: "python3", Pid: pid, StartNs: Epoch, Device: -1,
 			Message: `{"parent_pid":40}`,
 		})
-		tp.AddIdentity(pid, RankIdentity(rank, ranks, "job"), nil)
+		recording.AddIdentity(pid, RankIdentity(rank, ranks, "job"), nil)
 		if rank == ranks-1 {
-			tp.addHungThread(pid, late, lateStack)
+			recording.addHungThread(pid, late, lateStack)
 			continue
 		}
 		fact := format.WaitFact{Reason: format.ReasonNetwork, SystemCall: "recvfrom"}
 		if waits != "" {
 			fact = format.WaitFact{Reason: format.ReasonCUDA, SystemCall: "poll", CUDACall: waits}
 		}
-		tp.addHungThread(pid, fact, collective)
+		recording.addHungThread(pid, fact, collective)
 	}
-	return tp
+	return recording
 }
 
-// addHungThread adds two looks at the main thread of a process, 57 s apart, in which it does the same.
-func (tp *TestRecording) addHungThread(pid int32, fact format.WaitFact, stack int32) {
+// addHungThread adds two snapshots of the main thread of a process, 57 s apart, in which it does the same.
+func (recording *TestRecording) addHungThread(pid int32, fact format.WaitFact, stack int32) {
 	fact.Thread, fact.Python = "python3", "3.12"
 	for at, when := range map[int64]string{2 * Second: format.WhenSilence, 59 * Second: format.WhenEnd} {
 		fact.When = when
-		tp.AddThreadState(pid, pid, at, Second, format.StateSleeping, fact, stack)
+		recording.AddThreadState(pid, pid, at, Second, format.StateSleeping, fact, stack)
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 // AddKernelArgs adds the arguments of a launch with parameters of 8 bytes. layout is one of the format.Arguments
 // constants.
-func (tp *TestRecording) AddKernelArgs(launch *format.Row, layout string, words ...uint64) *format.Row {
+func (recording *TestRecording) AddKernelArgs(launch *format.Row, layout string, words ...uint64) *format.Row {
 	args := format.KernelArgs{Layout: layout}
 	for i, word := range words {
 		v := format.KernelArgument{Hex: hex.EncodeToString(binary.LittleEndian.AppendUint64(nil, word))}
@@ -23,14 +23,14 @@ func (tp *TestRecording) AddKernelArgs(launch *format.Row, layout string, words 
 	}
 	message, err := json.Marshal(args)
 	if err != nil {
-		tp.t.Fatal(err)
+		recording.t.Fatal(err)
 	}
-	if tp.Meta.KernelArgs == nil {
-		tp.Meta.KernelArgs = &format.KernelArgsCount{PerStream: 16}
+	if recording.Meta.KernelArgs == nil {
+		recording.Meta.KernelArgs = &format.KernelArgsCount{PerStream: 16}
 	}
-	tp.Meta.KernelArgs.Read++
-	tp.Meta.KernelArgs.Recorded++
-	return tp.AddRow(format.Row{
+	recording.Meta.KernelArgs.Read++
+	recording.Meta.KernelArgs.Recorded++
+	return recording.AddRow(format.Row{
 		Kind: format.KindKernelArgs, Name: launch.Name, StartNs: launch.StartNs, Pid: launch.Pid, Tid: launch.Tid,
 		Device: -1, Context: launch.Context, Stream: launch.Stream, Function: launch.Function, Kernel: launch.Kernel,
 		Value: float64(len(words)), Bytes: int64(8 * len(words)), Message: string(message),
@@ -40,31 +40,31 @@ func (tp *TestRecording) AddKernelArgs(launch *format.Row, layout string, words 
 // UseAfterFreeRecording returns a recording of a program whose GPU work fails, because a kernel gets a pointer into
 // memory that was freed before.
 func UseAfterFreeRecording(t testing.TB) *TestRecording {
-	tp := NewTestRecording(t)
-	tp.AddStack(1, "load_batch", "main")
-	tp.AddStack(2, "drop_batch", "main")
-	tp.AddStack(3, "train_step", "main")
-	tp.AddCall(format.KindAPI, "cuInit", 0, Us)
+	recording := NewTestRecording(t)
+	recording.AddStack(1, "load_batch", "main")
+	recording.AddStack(2, "drop_batch", "main")
+	recording.AddStack(3, "train_step", "main")
+	recording.AddCall(format.KindAPI, "cuInit", 0, Us)
 	const weights, batch = int64(0x7f5e40000000), int64(0x7f5e42000000)
-	SetStackAndSite(tp.AddAlloc(Second, 40*Us, weights, 16*Mib), 1, "load_batch (train.cc:10)")
-	SetStackAndSite(tp.AddAlloc(1200*Ms, 40*Us, batch, 4*Mib), 1, "load_batch (train.cc:10)")
+	SetStackAndSite(recording.AddAlloc(Second, 40*Us, weights, 16*Mib), 1, "load_batch (train.cc:10)")
+	SetStackAndSite(recording.AddAlloc(1200*Ms, 40*Us, batch, 4*Mib), 1, "load_batch (train.cc:10)")
 	for i := range int64(3) {
 		at := 1500*Ms + i*Ms
 		if i == 2 {
-			SetStackAndSite(tp.AddFree(at-300*Us, 90*Us, batch), 2, "drop_batch (train.cc:20)")
+			SetStackAndSite(recording.AddFree(at-300*Us, 90*Us, batch), 2, "drop_batch (train.cc:20)")
 		}
 		launch := SetStackAndSite(
-			tp.AddLaunch(at, 5*Us, "scale_rows(float*, float const*, int)", 7, 0),
+			recording.AddLaunch(at, 5*Us, "scale_rows(float*, float const*, int)", 7, 0),
 			3,
 			"train_step (train.cc:30)",
 		)
-		tp.AddKernelArgs(launch, format.ArgumentsFromModule, uint64(weights), uint64(batch+4096*i), 1024)
+		recording.AddKernelArgs(launch, format.ArgumentsFromModule, uint64(weights), uint64(batch+4096*i), 1024)
 	}
-	wait := SetStackAndSite(tp.AddSync("cuStreamSynchronize", 1503*Ms, Ms, 7, 0), 3, "train_step (train.cc:30)")
+	wait := SetStackAndSite(recording.AddSync("cuStreamSynchronize", 1503*Ms, Ms, 7, 0), 3, "train_step (train.cc:30)")
 	wait.Result = 700
-	tp.AddXid(1503*Ms, 0, 42, 31, format.XidFact{
+	recording.AddXid(1503*Ms, 0, 42, 31, format.XidFact{
 		PCI: "0000:5e:00.0", Text: "pid=42, name=train, Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS GPC1 " +
 			"GPCCLIENT_T1_0 faulted @ 0x7f5e_42002000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ",
 	})
-	return tp
+	return recording
 }

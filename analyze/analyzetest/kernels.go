@@ -16,9 +16,9 @@ const (
 // WorkloadRecording returns a recording of a program that calls CUDA from Python through C++. It
 // has calls of every outcome: captured, failed, nested, open, abandoned, without a recorded return.
 func WorkloadRecording(t testing.TB) *TestRecording {
-	tp := NewTestRecording(t)
+	recording := NewTestRecording(t)
 	for _, pid := range []int32{42, 77} {
-		tp.AddRow(
+		recording.AddRow(
 			format.Row{
 				Kind:    format.KindProcess,
 				Name:    "python3",
@@ -28,16 +28,18 @@ func WorkloadRecording(t testing.TB) *TestRecording {
 				Message: `{"exe":"/usr/bin/python3"}`,
 			},
 		)
-		tp.AddRow(format.Row{Kind: format.KindThread, Name: "main", Pid: pid, Tid: pid, StartNs: Epoch, Device: -1})
+		recording.AddRow(
+			format.Row{Kind: format.KindThread, Name: "main", Pid: pid, Tid: pid, StartNs: Epoch, Device: -1},
+		)
 	}
-	tp.AddRow(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: Epoch})
+	recording.AddRow(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: Epoch})
 	for id, call := range map[int32]string{
 		1: "cuLaunchKernel",
 		2: "cuMemcpyHtoD_v2",
 		3: "cuStreamSynchronize",
 		4: "cuGraphLaunch",
 	} {
-		tp.AddRow(
+		recording.AddRow(
 			format.Row{
 				Kind:        format.KindStack,
 				StackID:     id,
@@ -75,7 +77,7 @@ func WorkloadRecording(t testing.TB) *TestRecording {
 		)
 	}
 	call := func(kind, name string, ms int64, stack int32) *format.Row {
-		r := tp.AddCall(kind, name, ms*1_000_000, 20*Us)
+		r := recording.AddCall(kind, name, ms*1_000_000, 20*Us)
 		r.StackID, r.StackStatus, r.Stream = stack, format.StackComplete, 7
 		return r
 	}
@@ -108,6 +110,6 @@ func WorkloadRecording(t testing.TB) *TestRecording {
 	a.Flags, a.DurNs = format.FlagAbandoned, Second
 	o := call(format.KindSync, "cuEventSynchronize", 59_000, 3)
 	o.Flags, o.DurNs = format.FlagOpen, Second
-	SetStackAndSite(tp.AddAlloc(Ms, 30*Us, 0x7000, Mib), 0, "")
-	return tp
+	SetStackAndSite(recording.AddAlloc(Ms, 30*Us, 0x7000, Mib), 0, "")
+	return recording
 }

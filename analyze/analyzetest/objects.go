@@ -16,18 +16,18 @@ const GraphExecBytes = int64(700 << 10)
 // pieces of 2 MiB.
 func ObjectRecording(t testing.TB) *TestRecording {
 	const context = int64(0xc1)
-	tp := NewTestRecording(t)
-	tp.AddTwoGPUs()
+	recording := NewTestRecording(t)
+	recording.AddTwoGPUs()
 	for id, function := range []string{"capture_shape", "serve_request", "make_streams", "load_weights"} {
-		tp.AddStack(int32(id+1), function, "main", "_start")
+		recording.AddStack(int32(id+1), function, "main", "_start")
 	}
 	call := func(name string, at, ptr int64, stack int32, site string) *format.Row {
-		row := SetContext(tp.AddCall(format.KindAPI, name, at, 20*Us), context, 0)
+		row := SetContext(recording.AddCall(format.KindAPI, name, at, 20*Us), context, 0)
 		row.Ptr = ptr
 		return SetStackAndSite(row, stack, site+" (serve.cc:10)")
 	}
-	SetContext(tp.AddCall(format.KindAPI, "cuDevicePrimaryCtxRetain", 100*Ms, 300*Ms), 0, 0).Ptr = context
-	weights := SetContext(tp.AddAlloc(500*Ms, Ms, 0x7f0000000000, 4096*Mib), context, 0)
+	SetContext(recording.AddCall(format.KindAPI, "cuDevicePrimaryCtxRetain", 100*Ms, 300*Ms), 0, 0).Ptr = context
+	weights := SetContext(recording.AddAlloc(500*Ms, Ms, 0x7f0000000000, 4096*Mib), context, 0)
 	SetStackAndSite(weights, 4, "load_weights (serve.cc:10)")
 	call("cuModuleLoadData", 600*Ms, 0x9000, 4, "load_weights")
 	for i := range int64(8) {
@@ -36,11 +36,11 @@ func ObjectRecording(t testing.TB) *TestRecording {
 	graphs, nextSample := int64(0), Second
 	for i, at := int64(0), 2*Second; at < 59*Second; i, at = i+1, at+50*Ms {
 		for ; nextSample < at; nextSample += Second {
-			tp.addProcessMemory(nextSample, graphs)
+			recording.addProcessMemory(nextSample, graphs)
 		}
 		event := 0xb000 + i%4*0x100
 		call("cuEventCreate", at, event, 2, "serve_request")
-		SetContext(tp.AddLaunch(at+Ms, 8*Us, "forward<float>(int)", 0xa000, 2), context, 0)
+		SetContext(recording.AddLaunch(at+Ms, 8*Us, "forward<float>(int)", 0xa000, 2), context, 0)
 		call("cuEventDestroy_v2", at+9*Ms, event, 2, "serve_request")
 		if i%4 > 0 {
 			continue
@@ -53,17 +53,17 @@ func ObjectRecording(t testing.TB) *TestRecording {
 		call("cuGraphDestroy", at+25*Ms, graph, 1, "capture_shape")
 	}
 	for ; nextSample < 60*Second; nextSample += Second {
-		tp.addProcessMemory(nextSample, graphs)
+		recording.addProcessMemory(nextSample, graphs)
 	}
-	return tp
+	return recording
 }
 
 // addProcessMemory adds a sample of the process's memory in ObjectRecording: the context and code, the
 // weights, and executable graphs.
-func (tp *TestRecording) addProcessMemory(at, graphs int64) {
+func (recording *TestRecording) addProcessMemory(at, graphs int64) {
 	const granule = 2 * Mib
 	used := 550*Mib + 4096*Mib + (graphs*GraphExecBytes+granule-1)/granule*granule
-	tp.AddNVMLSample(1, at, catalog.MetricProcessMemory, float64(used)).Pid = 42
-	tp.AddNVMLSample(1, at, catalog.MetricMemoryUsed, float64(used+300*Mib))
-	tp.AddNVMLSample(1, at, catalog.MetricMemoryTotal, 140<<30)
+	recording.AddNVMLSample(1, at, catalog.MetricProcessMemory, float64(used)).Pid = 42
+	recording.AddNVMLSample(1, at, catalog.MetricMemoryUsed, float64(used+300*Mib))
+	recording.AddNVMLSample(1, at, catalog.MetricMemoryTotal, 140<<30)
 }

@@ -76,7 +76,7 @@ func CheckReplay(t *testing.T, tl *timeline.Timeline) ReplayResult {
 // AddRandomProgram simulates threads of several processes on one allocator. The allocator reuses a
 // pointer as soon as it is free inside the driver, which is during the call that frees it. It adds
 // rows in the order of calls.
-func AddRandomProgram(tp *TestRecording, r *rand.Rand, calls int) {
+func AddRandomProgram(recording *TestRecording, r *rand.Rand, calls int) {
 	type pointer struct{ pid, ptr int64 }
 	returned := make(map[pointer]int64) // live pointer → return of its allocation
 	released := make(map[pointer]int64) // freed pointer → time at which the driver freed it
@@ -104,11 +104,11 @@ func AddRandomProgram(tp *TestRecording, r *rand.Rand, calls int) {
 		var row *format.Row
 		switch k := r.IntN(20); {
 		case k == 0:
-			row = tp.AddAlloc(start, dur, 0, 1<<40)
+			row = recording.AddAlloc(start, dur, 0, 1<<40)
 			row.Result = 2
 		case k == 1:
 			// a free of memory allocated before the recording
-			row = tp.AddFree(start, dur, 0x1000+r.Int64N(1<<20)*16)
+			row = recording.AddFree(start, dur, 0x1000+r.Int64N(1<<20)*16)
 		case k < 11 || len(usable) == 0:
 			p := pointer{int64(th.Pid), 0x7f0000000000}
 			for ; ; p.ptr += 512 {
@@ -117,12 +117,12 @@ func AddRandomProgram(tp *TestRecording, r *rand.Rand, calls int) {
 				}
 			}
 			returned[p] = start + dur
-			row = tp.AddAlloc(start, dur, p.ptr, 1+r.Int64N(1<<20))
+			row = recording.AddAlloc(start, dur, p.ptr, 1+r.Int64N(1<<20))
 		default:
 			p := usable[r.IntN(len(usable))]
 			delete(returned, p)
 			released[p] = start + 1 + r.Int64N(dur-1)
-			row = tp.AddFree(start, dur, p.ptr)
+			row = recording.AddFree(start, dur, p.ptr)
 		}
 		row.Pid, row.Tid, row.Device = th.Pid, th.Tid, r.Int32N(2)
 	}

@@ -11,8 +11,8 @@ import (
 )
 
 // AddStackRow adds a stack with the given frames.
-func (tp *TestRecording) AddStackRow(id int32, status, reason, site string, frames []format.Frame) {
-	tp.AddRow(
+func (recording *TestRecording) AddStackRow(id int32, status, reason, site string, frames []format.Frame) {
+	recording.AddRow(
 		format.Row{
 			Kind:        format.KindStack,
 			Pid:         42,
@@ -34,12 +34,12 @@ func SetStackStatus(r *format.Row, stack int32, status string) *format.Row {
 
 // PytorchStacksRecording returns a recording with stacks in every state.
 func PytorchStacksRecording(t testing.TB) *TestRecording {
-	tp := NewTestRecording(t)
-	tp.AddRow(format.Row{Kind: format.KindProcess, Name: "python3", Pid: 42, StartNs: Epoch, Device: -1})
-	tp.AddRow(
+	recording := NewTestRecording(t)
+	recording.AddRow(format.Row{Kind: format.KindProcess, Name: "python3", Pid: 42, StartNs: Epoch, Device: -1})
+	recording.AddRow(
 		format.Row{Kind: format.KindNote, Name: "attach", Message: "a library was attached to late", StartNs: Epoch},
 	)
-	tp.AddRow(
+	recording.AddRow(
 		format.Row{
 			Kind:    format.KindNote,
 			Name:    format.NoteStackInference,
@@ -47,7 +47,7 @@ func PytorchStacksRecording(t testing.TB) *TestRecording {
 			Message: `{"class":"launch","key":"call, then Python frames","inferred":930,"checked":640,"wrong":2,"wrong_estimated":62,"busy":1}`,
 		},
 	)
-	tp.AddRow(
+	recording.AddRow(
 		format.Row{
 			Kind:    format.KindNote,
 			Name:    format.NoteStackInference,
@@ -55,7 +55,7 @@ func PytorchStacksRecording(t testing.TB) *TestRecording {
 			Message: `{"class":"copy","key":"call","inferred":6,"checked":10,"wrong":5}`,
 		},
 	)
-	tp.AddRow(
+	recording.AddRow(
 		format.Row{
 			Kind:    format.KindNote,
 			Name:    format.NoteStackInference,
@@ -70,23 +70,35 @@ func PytorchStacksRecording(t testing.TB) *TestRecording {
 		"libcudart.so.12 cudaMemcpyAsync",
 		"/x/libdali.so dali::Copy",
 	)
-	tp.AddStackRow(1, format.StackComplete, "", "Block.forward (model.py:12)", add)
-	tp.AddStackRow(2, format.StackComplete, "", "", mul)
-	tp.AddStackRow(3, format.StackComplete, "", "Block.forward (model.py:12)", ForwardStack(AllocatorFrames, nil))
-	tp.AddStackRow(4, format.StackTruncated, format.TruncationCode, "launch", numba)
-	tp.AddStackRow(5, format.StackTruncated, format.TruncationMapping, "dali::Copy", late)
-	tp.AddStackRow(6, format.StackTruncated, format.TruncationMapping, "dali::Copy", late[:2])
-	tp.AddStackRow(
+	recording.AddStackRow(1, format.StackComplete, "", "Block.forward (model.py:12)", add)
+	recording.AddStackRow(2, format.StackComplete, "", "", mul)
+	recording.AddStackRow(
+		3,
+		format.StackComplete,
+		"",
+		"Block.forward (model.py:12)",
+		ForwardStack(AllocatorFrames, nil),
+	)
+	recording.AddStackRow(4, format.StackTruncated, format.TruncationCode, "launch", numba)
+	recording.AddStackRow(5, format.StackTruncated, format.TruncationMapping, "dali::Copy", late)
+	recording.AddStackRow(6, format.StackTruncated, format.TruncationMapping, "dali::Copy", late[:2])
+	recording.AddStackRow(
 		7,
 		format.StackTruncated,
 		"",
 		"step (deep.py:5)",
 		ParseFrames("libcuda.so.1 cuLaunchKernel", "/app/deep.py:5 step"),
 	)
-	tp.AddStackRow(8, format.StackFramePointer, "", "load", ParseFrames("libcuda.so.1 cuMemAlloc_v2", "/app/load load"))
+	recording.AddStackRow(
+		8,
+		format.StackFramePointer,
+		"",
+		"load",
+		ParseFrames("libcuda.so.1 cuMemAlloc_v2", "/app/load load"),
+	)
 	for i := range int64(1000) {
 		l := SetStackStatus(
-			tp.AddCall(format.KindLaunch, "cuLaunchKernel", Second+i*20*Ms, 5*Us),
+			recording.AddCall(format.KindLaunch, "cuLaunchKernel", Second+i*20*Ms, 5*Us),
 			1+int32(i%2),
 			format.StackInferred,
 		)
@@ -96,16 +108,20 @@ func PytorchStacksRecording(t testing.TB) *TestRecording {
 		}
 	}
 	for i := range int64(20) {
-		SetStackStatus(tp.AddAlloc(2*Second+i*Ms, Us, 0x7f0000000000+i*Mib, Mib), 3, format.StackComplete)
-		SetStackStatus(tp.AddCall(format.KindAPI, "cuCtxGetCurrent", 2*Second+i*Ms, 1), 3, format.StackParent)
-		SetStackStatus(tp.AddCall(format.KindLaunch, "cuLaunchKernel", 3*Second+i*Ms, Us), 4, format.StackTruncated)
-		SetStackStatus(tp.AddCall(format.KindMemcpy, "cuMemcpyHtoDAsync_v2", 4*Second+i*Ms, Us), 5+int32(i%3), format.StackTruncated).Tid = 43
+		SetStackStatus(recording.AddAlloc(2*Second+i*Ms, Us, 0x7f0000000000+i*Mib, Mib), 3, format.StackComplete)
+		SetStackStatus(recording.AddCall(format.KindAPI, "cuCtxGetCurrent", 2*Second+i*Ms, 1), 3, format.StackParent)
+		SetStackStatus(
+			recording.AddCall(format.KindLaunch, "cuLaunchKernel", 3*Second+i*Ms, Us),
+			4,
+			format.StackTruncated,
+		)
+		SetStackStatus(recording.AddCall(format.KindMemcpy, "cuMemcpyHtoDAsync_v2", 4*Second+i*Ms, Us), 5+int32(i%3), format.StackTruncated).Tid = 43
 	}
-	SetStackStatus(tp.AddAlloc(9*Second, Us, 0x7e0000000000, Mib), 8, format.StackFramePointer)
-	tp.AddCall(format.KindSync, "cuCtxSynchronize", 10*Second, Us)
+	SetStackStatus(recording.AddAlloc(9*Second, Us, 0x7e0000000000, Mib), 8, format.StackFramePointer)
+	recording.AddCall(format.KindSync, "cuCtxSynchronize", 10*Second, Us)
 	// the row of this stack was lost
-	SetStackStatus(tp.AddCall(format.KindSync, "cuCtxSynchronize", 11*Second, Us), 99, format.StackComplete)
-	return tp
+	SetStackStatus(recording.AddCall(format.KindSync, "cuCtxSynchronize", 11*Second, Us), 99, format.StackComplete)
+	return recording
 }
 
 // TorchDir is PyTorch's folder in simulated stacks.

@@ -7,7 +7,7 @@ import (
 )
 
 // AddSamplingSwitch adds the note that the recording of launches or stacks was switched on or off.
-func (tp *TestRecording) AddSamplingSwitch(at int64, subject string, recorded bool) {
+func (recording *TestRecording) AddSamplingSwitch(at int64, subject string, recorded bool) {
 	text, err := json.Marshal(
 		format.Sampling{
 			Class:          format.SampledLaunch,
@@ -18,9 +18,9 @@ func (tp *TestRecording) AddSamplingSwitch(at int64, subject string, recorded bo
 		},
 	)
 	if err != nil {
-		tp.t.Fatal(err)
+		recording.t.Fatal(err)
 	}
-	tp.AddRow(
+	recording.AddRow(
 		format.Row{
 			Kind:    format.KindNote,
 			Name:    format.NoteSampling,
@@ -36,13 +36,13 @@ func (tp *TestRecording) AddSamplingSwitch(at int64, subject string, recorded bo
 type SamplingGap struct{ From, To int64 }
 
 // AddSamplingGaps adds the notes of sampling gaps.
-func (tp *TestRecording) AddSamplingGaps(times ...SamplingGap) {
+func (recording *TestRecording) AddSamplingGaps(times ...SamplingGap) {
 	for _, w := range times {
-		tp.AddSamplingSwitch(w.From, format.SampledStacks, false)
-		tp.AddSamplingSwitch(w.From, format.SampledCalls, false)
+		recording.AddSamplingSwitch(w.From, format.SampledStacks, false)
+		recording.AddSamplingSwitch(w.From, format.SampledCalls, false)
 		if w.To > 0 {
-			tp.AddSamplingSwitch(w.To, format.SampledStacks, true)
-			tp.AddSamplingSwitch(w.To, format.SampledCalls, true)
+			recording.AddSamplingSwitch(w.To, format.SampledStacks, true)
+			recording.AddSamplingSwitch(w.To, format.SampledCalls, true)
 		}
 	}
 }

@@ -47,14 +47,14 @@ func NewTestRecording(t testing.TB) *TestRecording {
 }
 
 // AddRow adds a row.
-func (tp *TestRecording) AddRow(r format.Row) *format.Row {
-	tp.Rows = append(tp.Rows, &r)
+func (recording *TestRecording) AddRow(r format.Row) *format.Row {
+	recording.Rows = append(recording.Rows, &r)
 	return &r
 }
 
 // AddCall adds a call of thread 42 in process 42 that starts at `at` and takes dur.
-func (tp *TestRecording) AddCall(kind, name string, at, dur int64) *format.Row {
-	return tp.AddRow(
+func (recording *TestRecording) AddCall(kind, name string, at, dur int64) *format.Row {
+	return recording.AddRow(
 		format.Row{
 			Kind:        kind,
 			Name:        name,
@@ -68,22 +68,24 @@ func (tp *TestRecording) AddCall(kind, name string, at, dur int64) *format.Row {
 }
 
 // AddAlloc adds a successful cuMemAlloc.
-func (tp *TestRecording) AddAlloc(at, dur, ptr, bytes int64) *format.Row {
-	r := tp.AddCall(format.KindAlloc, "cuMemAlloc_v2", at, dur)
+func (recording *TestRecording) AddAlloc(at, dur, ptr, bytes int64) *format.Row {
+	r := recording.AddCall(format.KindAlloc, "cuMemAlloc_v2", at, dur)
 	r.Ptr, r.Bytes, r.MemoryKind = ptr, bytes, format.MemoryDevice
 	return r
 }
 
 // AddFree adds a cuMemFree.
-func (tp *TestRecording) AddFree(at, dur, ptr int64) *format.Row {
-	r := tp.AddCall(format.KindFree, "cuMemFree_v2", at, dur)
+func (recording *TestRecording) AddFree(at, dur, ptr int64) *format.Row {
+	r := recording.AddCall(format.KindFree, "cuMemFree_v2", at, dur)
 	r.Ptr, r.MemoryKind = ptr, format.MemoryDevice
 	return r
 }
 
 // AddStack adds a stack: a frame of libcuda, then the given functions, innermost first.
-func (tp *TestRecording) AddStack(id int32, functions ...string) {
-	r := tp.AddRow(format.Row{Kind: format.KindStack, StackID: id, StackStatus: format.StackComplete, Device: -1})
+func (recording *TestRecording) AddStack(id int32, functions ...string) {
+	r := recording.AddRow(
+		format.Row{Kind: format.KindStack, StackID: id, StackStatus: format.StackComplete, Device: -1},
+	)
 	r.Frames = []format.Frame{
 		{
 			Func:       "cuMemAlloc_v2",
@@ -118,25 +120,25 @@ func SetStackAndSite(r *format.Row, stack int32, site string) *format.Row {
 }
 
 // WriteAndOpen writes the recording to a file and opens it.
-func (tp *TestRecording) WriteAndOpen() *format.Recording {
-	tp.t.Helper()
-	w, err := format.Create(tp.Path, format.Options{Force: true})
+func (recording *TestRecording) WriteAndOpen() *format.Recording {
+	recording.t.Helper()
+	w, err := format.Create(recording.Path, format.Options{Force: true})
 	if err != nil {
-		tp.t.Fatal(err)
+		recording.t.Fatal(err)
 	}
 	byClass := make(map[format.Class][]format.Row)
-	for _, r := range tp.Rows {
+	for _, r := range recording.Rows {
 		byClass[format.ClassOf(r.Kind)] = append(byClass[format.ClassOf(r.Kind)], *r)
 	}
 	for class, rows := range byClass {
 		if err := w.Write(class, rows); err != nil {
-			tp.t.Fatal(err)
+			recording.t.Fatal(err)
 		}
 	}
-	if err := w.Finish(tp.Meta); err != nil {
-		tp.t.Fatal(err)
+	if err := w.Finish(recording.Meta); err != nil {
+		recording.t.Fatal(err)
 	}
-	return OpenRecording(tp.t, tp.Path)
+	return OpenRecording(recording.t, recording.Path)
 }
 
 // OpenRecording opens a recording. It is closed when the test ends.
@@ -151,12 +153,12 @@ func OpenRecording(t testing.TB, path string) *format.Recording {
 }
 
 // Timeline writes the recording and opens it as a Timeline.
-func (tp *TestRecording) Timeline() *timeline.Timeline {
-	tp.t.Helper()
-	rec := tp.WriteAndOpen()
+func (recording *TestRecording) Timeline() *timeline.Timeline {
+	recording.t.Helper()
+	rec := recording.WriteAndOpen()
 	tl, err := timeline.Open(rec)
 	if err != nil {
-		tp.t.Fatal(err)
+		recording.t.Fatal(err)
 	}
 	rec.Path = "run.parquet" // reports print it
 	return tl
@@ -165,9 +167,9 @@ func (tp *TestRecording) Timeline() *timeline.Timeline {
 // TrainingRecording returns a recording of a training with a leak, a cache, a failed allocation,
 // NVML samples and an Xid. It has 60 s of steps of 100 ms.
 func TrainingRecording(t testing.TB) *TestRecording {
-	tp := NewTestRecording(t)
-	tp.Meta.Calls = map[string]format.CallCount{"memory": {Seen: 1, Recorded: 1}}
-	tp.AddRow(
+	recording := NewTestRecording(t)
+	recording.Meta.Calls = map[string]format.CallCount{"memory": {Seen: 1, Recorded: 1}}
+	recording.AddRow(
 		format.Row{
 			Kind:    format.KindProcess,
 			Name:    "train",
@@ -177,40 +179,48 @@ func TrainingRecording(t testing.TB) *TestRecording {
 			Message: `{"exe":"/app/train"}`,
 		},
 	)
-	tp.AddRow(format.Row{Kind: format.KindThread, Name: "main", Pid: 42, Tid: 42, StartNs: Epoch, Device: -1})
-	tp.AddRow(format.Row{Kind: format.KindThread, Name: "loader", Pid: 42, Tid: 43, StartNs: Epoch, Device: -1})
-	tp.AddRow(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: Epoch})
-	tp.AddStack(1, "load_weights", "main", "_start")
-	tp.AddStack(2, "train_step", "main", "_start")
-	tp.AddStack(3, "Cache::fill(int)", "train_step", "main", "_start")
-	tp.AddStack(4, "log_metrics", "train_step", "main", "_start")
+	recording.AddRow(format.Row{Kind: format.KindThread, Name: "main", Pid: 42, Tid: 42, StartNs: Epoch, Device: -1})
+	recording.AddRow(format.Row{Kind: format.KindThread, Name: "loader", Pid: 42, Tid: 43, StartNs: Epoch, Device: -1})
+	recording.AddRow(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: Epoch})
+	recording.AddStack(1, "load_weights", "main", "_start")
+	recording.AddStack(2, "train_step", "main", "_start")
+	recording.AddStack(3, "Cache::fill(int)", "train_step", "main", "_start")
+	recording.AddStack(4, "log_metrics", "train_step", "main", "_start")
 	next := int64(0x7f00_0000_0000)
 	ptr := func(bytes int64) int64 { next += bytes + 512; return next }
 	for i := range int64(8) {
-		SetStackAndSite(tp.AddAlloc(500*Ms+i*10*Ms, 300*Us, ptr(512*Mib), 512*Mib), 1, "load_weights (train.cc:10)")
+		SetStackAndSite(
+			recording.AddAlloc(500*Ms+i*10*Ms, 300*Us, ptr(512*Mib), 512*Mib),
+			1,
+			"load_weights (train.cc:10)",
+		)
 	}
 	for step := range int64(580) {
 		begin := 1500*Ms + step*100*Ms
 		work := ptr(64 * Mib)
-		SetStackAndSite(tp.AddAlloc(begin, 200*Us, work, 64*Mib), 2, "train_step (train.cc:10)")
+		SetStackAndSite(recording.AddAlloc(begin, 200*Us, work, 64*Mib), 2, "train_step (train.cc:10)")
 		for k := range int64(3) {
-			l := tp.AddCall(format.KindLaunch, "cuLaunchKernel", begin+Ms+k*Ms, 8*Us)
+			l := recording.AddCall(format.KindLaunch, "cuLaunchKernel", begin+Ms+k*Ms, 8*Us)
 			l.Kernel, l.Stream, l.GridX, l.GridY, l.GridZ, l.BlockX, l.BlockY, l.BlockZ = "gemm<float>(int)", 7, 128, 1, 1, 256, 1, 1
 		}
-		tp.AddCall(format.KindSync, "cuStreamSynchronize", begin+5*Ms, 60*Ms)
-		tp.AddFree(begin+70*Ms, 100*Us, work)
+		recording.AddCall(format.KindSync, "cuStreamSynchronize", begin+5*Ms, 60*Ms)
+		recording.AddFree(begin+70*Ms, 100*Us, work)
 		if step < 100 {
-			SetStackAndSite(tp.AddAlloc(begin+75*Ms, 100*Us, ptr(8*Mib), 8*Mib), 3, "Cache::fill(int) (train.cc:10)")
+			SetStackAndSite(
+				recording.AddAlloc(begin+75*Ms, 100*Us, ptr(8*Mib), 8*Mib),
+				3,
+				"Cache::fill(int) (train.cc:10)",
+			)
 		}
 		// never freed: the leak
-		SetStackAndSite(tp.AddAlloc(begin+80*Ms, 50*Us, ptr(4*Mib), 4*Mib), 4, "log_metrics (train.cc:10)")
+		SetStackAndSite(recording.AddAlloc(begin+80*Ms, 50*Us, ptr(4*Mib), 4*Mib), 4, "log_metrics (train.cc:10)")
 	}
-	tp.AddFree(2*Second, 10*Us, 0x6f00_0000_0000) // a free of memory allocated before the recording
-	failed := tp.AddAlloc(30*Second, 20*Us, 0, 200<<30)
+	recording.AddFree(2*Second, 10*Us, 0x6f00_0000_0000) // a free of memory allocated before the recording
+	failed := recording.AddAlloc(30*Second, 20*Us, 0, 200<<30)
 	failed.Result = calls.ResultOutOfMemory
-	h := tp.AddAlloc(700*Ms, 500*Us, 0x5555_0000_0000, 16*Mib)
+	h := recording.AddAlloc(700*Ms, 500*Us, 0x5555_0000_0000, 16*Mib)
 	h.Name, h.MemoryKind, h.Tid = "cuMemHostAlloc", format.MemoryHost, 43
-	open := tp.AddCall(format.KindSync, "cuStreamSynchronize", 59900*Ms, 100*Ms)
+	open := recording.AddCall(format.KindSync, "cuStreamSynchronize", 59900*Ms, 100*Ms)
 	open.Flags = format.FlagOpen
 	for i := range int64(6) {
 		for name, v := range map[string]float64{
@@ -218,16 +228,18 @@ func TrainingRecording(t testing.TB) *TestRecording {
 			catalog.MetricMemoryTotal: 140 << 30,
 			"utilization_pct":         91.5,
 		} {
-			tp.AddRow(format.Row{Kind: format.KindNVML, Name: name, StartNs: Epoch + i*10*Second, Value: v})
+			recording.AddRow(format.Row{Kind: format.KindNVML, Name: name, StartNs: Epoch + i*10*Second, Value: v})
 		}
 	}
-	tp.AddRow(format.Row{Kind: format.KindXid, StartNs: Epoch + 31*Second, Pid: 42, Value: 31, Message: "MMU fault"})
-	return tp
+	recording.AddRow(
+		format.Row{Kind: format.KindXid, StartNs: Epoch + 31*Second, Pid: 42, Value: 31, Message: "MMU fault"},
+	)
+	return recording
 }
 
 // AddExit adds the end of a process.
-func (tp *TestRecording) AddExit(pid int32, at int64) {
-	tp.AddRow(
+func (recording *TestRecording) AddExit(pid int32, at int64) {
+	recording.AddRow(
 		format.Row{
 			Kind:    format.KindProcess,
 			Pid:     pid,

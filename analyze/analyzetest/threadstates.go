@@ -8,15 +8,15 @@ import (
 
 // AddThreadState adds a row of kind thread_state: a thread that came to a processor off ns before the
 // moment at, both from Epoch.
-func (tp *TestRecording) AddThreadState(
+func (recording *TestRecording) AddThreadState(
 	pid, tid int32, at, off int64, state string, fact format.WaitFact, stack int32,
 ) *format.Row {
-	tp.t.Helper()
+	recording.t.Helper()
 	message, err := json.Marshal(fact)
 	if err != nil {
-		tp.t.Fatal(err)
+		recording.t.Fatal(err)
 	}
-	return tp.AddRow(format.Row{
+	return recording.AddRow(format.Row{
 		Kind: format.KindThreadState, Name: state, Pid: pid, Tid: tid, StartNs: Epoch + at, DurNs: off, Device: -1,
 		StackID: stack, StackStatus: format.StackComplete, Message: string(message),
 	})

@@ -78,8 +78,8 @@ func (s *TorchScript) AddOutOfMemory(bytes, free int64) {
 	SetStackAndSite(s.AddEvent(format.AllocatorOOM, 0, bytes), 2, "forward (model.py:12)").Value = float64(free)
 }
 
-// AddSparseSegments adds n segments of a size. Each has one block at its start and is otherwise
-// free.
+// AddSparseSegments adds n segments of size bytes. Each has one live block of block bytes at its start. The
+// rest of it is free.
 func (s *TorchScript) AddSparseSegments(n, size, block int64) {
 	for i := range n {
 		ptr := 0x7f0000000000 + i*0x10000000
@@ -99,13 +99,13 @@ func (s *TorchScript) AddOtherSparseSegments(n, size, block int64) {
 
 // NewTorchScript returns a TorchScript for a process on a GPU with 1000 MiB.
 func NewTorchScript(t testing.TB) *TorchScript {
-	tp := NewTestRecording(t)
-	tp.AddRow(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 1000 * Mib, StartNs: Epoch})
-	tp.AddRow(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: Epoch, Device: -1})
-	tp.AddLibraryStack(1, "/opt/torch/lib/libc10_cuda.so", "malloc")
-	tp.AddLibraryStack(2, "/opt/torch/lib/libtorch_cuda.so", "empty_cuda")
-	tp.AddLibraryStack(3, "/opt/nvidia/libnccl.so.2", "ncclCommInitRank")
-	return &TorchScript{Tp: tp, Now: Second}
+	recording := NewTestRecording(t)
+	recording.AddRow(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 1000 * Mib, StartNs: Epoch})
+	recording.AddRow(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: Epoch, Device: -1})
+	recording.AddLibraryStack(1, "/opt/torch/lib/libc10_cuda.so", "malloc")
+	recording.AddLibraryStack(2, "/opt/torch/lib/libtorch_cuda.so", "empty_cuda")
+	recording.AddLibraryStack(3, "/opt/nvidia/libnccl.so.2", "ncclCommInitRank")
+	return &TorchScript{Tp: recording, Now: Second}
 }
 
 // AddProcessMemory adds an NVML sample of the memory that a process uses.

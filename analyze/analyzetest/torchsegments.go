@@ -6,9 +6,9 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-func (w *TorchAllocator) allocSegment(key *TorchSegment, size int64) *TorchBlock {
-	if w.Conf.Expandable {
-		return w.expandSegment(key, size)
+func (a *TorchAllocator) allocSegment(key *TorchSegment, size int64) *TorchBlock {
+	if a.Conf.Expandable {
+		return a.expandSegment(key, size)
 	}
 	bytes := (size + 2*Mib - 1) / (2 * Mib) * (2 * Mib)
 	if key.Small {
@@ -16,25 +16,25 @@ func (w *TorchAllocator) allocSegment(key *TorchSegment, size int64) *TorchBlock
 	} else if size < 10*Mib {
 		bytes = 20 * Mib
 	}
-	if w.reserved+bytes > w.Capacity {
+	if a.reserved+bytes > a.Capacity {
 		return nil
 	}
 	s := *key
-	s.Ptr = w.nextVA
-	w.nextVA += bytes + w.R.Int64N(2)*2*Mib // adjacent to the next segment, or not
+	s.Ptr = a.nextVA
+	a.nextVA += bytes + a.R.Int64N(2)*2*Mib // adjacent to the next segment, or not
 	s.Blocks = []*TorchBlock{{segment: &s, Ptr: s.Ptr, Size: bytes}}
-	w.Segments = append(w.Segments, &s)
-	w.reserved += bytes
-	w.cudaMallocs++
-	w.recordDriverCall(func(ns int64) { w.setCallOrigin(w.tp.AddAlloc(ns, 5, s.Ptr, bytes)) })
-	SetStackAndSite(w.AddEvent(format.AllocatorSegmentAlloc, s.Ptr, bytes, &s), 4, "segment")
+	a.Segments = append(a.Segments, &s)
+	a.reserved += bytes
+	a.cudaMallocs++
+	a.recordDriverCall(func(ns int64) { a.setCallOrigin(a.recording.AddAlloc(ns, 5, s.Ptr, bytes)) })
+	SetStackAndSite(a.AddEvent(format.AllocatorSegmentAlloc, s.Ptr, bytes, &s), 4, "segment")
 	return s.Blocks[0]
 }
 
 // expandSegment maps memory at the lowest address with enough room.
-func (w *TorchAllocator) expandSegment(key *TorchSegment, size int64) *TorchBlock {
+func (a *TorchAllocator) expandSegment(key *TorchSegment, size int64) *TorchBlock {
 	var s *TorchSegment
-	for _, o := range w.Segments {
+	for _, o := range a.Segments {
 		if o.Expandable && o.Stream == key.Stream && o.Pool == key.Pool && o.Small == key.Small {
 			s = o
 		}
@@ -42,10 +42,10 @@ func (w *TorchAllocator) expandSegment(key *TorchSegment, size int64) *TorchBloc
 	if s == nil {
 		c := *key
 		s = &c
-		s.Ptr, s.Expandable = w.nextVA, true
-		s.Blocks = []*TorchBlock{{segment: s, Ptr: s.Ptr, Size: w.Capacity + 200*Mib, Unmapped: true}}
-		w.nextVA += w.Capacity + 200*Mib
-		w.Segments = append(w.Segments, s)
+		s.Ptr, s.Expandable = a.nextVA, true
+		s.Blocks = []*TorchBlock{{segment: s, Ptr: s.Ptr, Size: a.Capacity + 200*Mib, Unmapped: true}}
+		a.nextVA += a.Capacity + 200*Mib
+		a.Segments = append(a.Segments, s)
 	}
 	granule := 20 * Mib
 	if s.Small {
@@ -68,17 +68,17 @@ func (w *TorchAllocator) expandSegment(key *TorchSegment, size int64) *TorchBloc
 				continue
 			}
 			bytes := min(b.Size, (size-have+granule-1)/granule*granule)
-			if w.reserved+bytes > w.Capacity {
+			if a.reserved+bytes > a.Capacity {
 				return nil
 			}
 			if bytes < b.Size {
-				w.insertAfter(b, &TorchBlock{segment: s, Ptr: b.Ptr + bytes, Size: b.Size - bytes, Unmapped: true})
+				a.insertAfter(b, &TorchBlock{segment: s, Ptr: b.Ptr + bytes, Size: b.Size - bytes, Unmapped: true})
 				b.Size = bytes
 			}
 			b.Unmapped = false
-			w.reserved += bytes
-			w.mapPages(b.Ptr, bytes, granule)
-			SetStackAndSite(w.AddEvent(format.AllocatorSegmentMap, b.Ptr, bytes, s), 4, "segment")
+			a.reserved += bytes
+			a.mapPages(b.Ptr, bytes, granule)
+			SetStackAndSite(a.AddEvent(format.AllocatorSegmentMap, b.Ptr, bytes, s), 4, "segment")
 			have += bytes
 			i++
 			if b != first {
@@ -98,46 +98,46 @@ func (w *TorchAllocator) expandSegment(key *TorchSegment, size int64) *TorchBloc
 }
 
 // mapPages adds the driver calls that create and map memory, page by page.
-func (w *TorchAllocator) mapPages(from, bytes, page int64) {
+func (a *TorchAllocator) mapPages(from, bytes, page int64) {
 	for va := from; va < from+bytes; va += page {
-		w.recordDriverCall(func(ns int64) { w.setCallOrigin(w.tp.AddMemCreate(ns, va>>20, page)) })
+		a.recordDriverCall(func(ns int64) { a.setCallOrigin(a.recording.AddMemCreate(ns, va>>20, page)) })
 	}
 	for va := from; va < from+bytes; va += page {
-		w.recordDriverCall(func(ns int64) { w.setCallOrigin(w.tp.AddMemMap(ns, va, page, va>>20)) })
+		a.recordDriverCall(func(ns int64) { a.setCallOrigin(a.recording.AddMemMap(ns, va, page, va>>20)) })
 	}
 }
 
 // recordDriverCall makes a driver call if driver calls are recorded.
-func (w *TorchAllocator) recordDriverCall(make func(ns int64)) {
-	if w.Driver {
-		w.Now += 10
-		make(w.Now - 8)
+func (a *TorchAllocator) recordDriverCall(make func(ns int64)) {
+	if a.Driver {
+		a.Now += 10
+		make(a.Now - 8)
 	}
 }
 
 // setCallOrigin sets the process, device and call site of a driver call.
-func (w *TorchAllocator) setCallOrigin(r *format.Row) {
+func (a *TorchAllocator) setCallOrigin(r *format.Row) {
 	SetStackAndSite(r, 4, "segment")
-	r.Pid, r.Tid, r.Device = w.Pid, w.Pid, w.Device
+	r.Pid, r.Tid, r.Device = a.Pid, a.Pid, a.Device
 }
 
-func (w *TorchAllocator) emptyCache() {
-	w.completeFrees(func(*TorchBlock) bool { return true })
-	for _, s := range slices.Clone(w.Segments) {
+func (a *TorchAllocator) emptyCache() {
+	a.completeFrees(func(*TorchBlock) bool { return true })
+	for _, s := range slices.Clone(a.Segments) {
 		switch {
 		case s.Expandable:
-			w.unmapFreePages(s)
+			a.unmapFreePages(s)
 		case len(s.Blocks) == 1 && s.Blocks[0].IsFree():
-			w.AddEvent(format.AllocatorSegmentFree, s.Ptr, s.Blocks[0].Size, s)
-			w.recordDriverCall(func(ns int64) { w.setCallOrigin(w.tp.AddFree(ns, 5, s.Ptr)) })
-			w.reserved -= s.Blocks[0].Size
-			w.cudaMallocs--
-			w.Segments = slices.DeleteFunc(w.Segments, func(o *TorchSegment) bool { return o == s })
+			a.AddEvent(format.AllocatorSegmentFree, s.Ptr, s.Blocks[0].Size, s)
+			a.recordDriverCall(func(ns int64) { a.setCallOrigin(a.recording.AddFree(ns, 5, s.Ptr)) })
+			a.reserved -= s.Blocks[0].Size
+			a.cudaMallocs--
+			a.Segments = slices.DeleteFunc(a.Segments, func(o *TorchSegment) bool { return o == s })
 		}
 	}
 }
 
-func (w *TorchAllocator) unmapFreePages(s *TorchSegment) {
+func (a *TorchAllocator) unmapFreePages(s *TorchSegment) {
 	granule := 20 * Mib
 	if s.Small {
 		granule = 2 * Mib
@@ -160,18 +160,18 @@ func (w *TorchAllocator) unmapFreePages(s *TorchSegment) {
 			}
 			continue
 		}
-		w.reserved -= to - from
+		a.reserved -= to - from
 		for va := from; va < to; va += granule {
-			w.recordDriverCall(func(ns int64) { w.setCallOrigin(w.tp.AddMemUnmap(ns, va, granule)) })
-			w.recordDriverCall(func(ns int64) { w.setCallOrigin(w.tp.AddMemRelease(ns, va>>20)) })
+			a.recordDriverCall(func(ns int64) { a.setCallOrigin(a.recording.AddMemUnmap(ns, va, granule)) })
+			a.recordDriverCall(func(ns int64) { a.setCallOrigin(a.recording.AddMemRelease(ns, va>>20)) })
 		}
-		w.AddEvent(format.AllocatorSegmentUnmap, from, to-from, s)
+		a.AddEvent(format.AllocatorSegmentUnmap, from, to-from, s)
 		add(TorchBlock{segment: s, Ptr: b.Ptr, Size: from - b.Ptr})
 		add(TorchBlock{segment: s, Ptr: from, Size: to - from, Unmapped: true})
 		add(TorchBlock{segment: s, Ptr: to, Size: b.Ptr + b.Size - to})
 	}
 	s.Blocks = blocks
-	if len(blocks) == 1 && blocks[0].Unmapped && w.R.IntN(2) == 0 {
-		w.Segments = slices.DeleteFunc(w.Segments, func(o *TorchSegment) bool { return o == s })
+	if len(blocks) == 1 && blocks[0].Unmapped && a.R.IntN(2) == 0 {
+		a.Segments = slices.DeleteFunc(a.Segments, func(o *TorchSegment) bool { return o == s })
 	}
 }

@@ -20,7 +20,7 @@ func TorchAllocatorRecording(
 	change func(*TorchAllocator),
 ) (*TestRecording, []*TorchAllocator) {
 	r := rand.New(rand.NewPCG(seed, seed))
-	tp := NewTestRecording(t)
+	recording := NewTestRecording(t)
 	var worlds []*TorchAllocator
 	for _, key := range []caching.AllocatorKey{{Pid: 42, Device: 0}, {Pid: 42, Device: 1}, {Pid: 77, Device: 0}} {
 		conf := TorchConf{Expandable: r.IntN(2) == 0}
@@ -30,7 +30,7 @@ func TorchAllocatorRecording(
 		if r.IntN(3) == 0 && !conf.Expandable {
 			conf.maxSplit = 30 * Mib
 		}
-		w := NewTorchAllocator(tp, r, key.Pid, key.Device, conf)
+		w := NewTorchAllocator(recording, r, key.Pid, key.Device, conf)
 		change(w)
 		for i := 0; i < steps || w.Last.Name == format.AllocatorAlloc; i++ {
 			w.RunRandomOperation()
@@ -38,12 +38,12 @@ func TorchAllocatorRecording(
 		worlds = append(worlds, w)
 	}
 	worlds[1].Conf = worlds[0].Conf
-	slices.SortStableFunc(tp.Rows, func(a, b *format.Row) int { return int(a.StartNs - b.StartNs) })
-	for i := range tp.Rows {
-		k := i + r.IntN(min(6, len(tp.Rows)-i))
-		tp.Rows[i], tp.Rows[k] = tp.Rows[k], tp.Rows[i]
+	slices.SortStableFunc(recording.Rows, func(a, b *format.Row) int { return int(a.StartNs - b.StartNs) })
+	for i := range recording.Rows {
+		k := i + r.IntN(min(6, len(recording.Rows)-i))
+		recording.Rows[i], recording.Rows[k] = recording.Rows[k], recording.Rows[i]
 	}
-	return tp, worlds
+	return recording, worlds
 }
 
 // FindAllocatorState returns the state of a simulated allocator from a list, or the zero value.

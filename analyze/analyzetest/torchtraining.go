@@ -14,8 +14,8 @@ import (
 // > 0, a list keeps that many bytes in each step of 100 ms. The driver's calls are recorded too;
 // one of them is not the allocator's.
 func TorchTrainingRecording(t testing.TB, conf TorchConf, leak int64) (*TestRecording, *TorchAllocator) {
-	tp := NewTestRecording(t)
-	tp.AddRow(
+	recording := NewTestRecording(t)
+	recording.AddRow(
 		format.Row{
 			Kind:    format.KindProcess,
 			Name:    "python3",
@@ -25,8 +25,8 @@ func TorchTrainingRecording(t testing.TB, conf TorchConf, leak int64) (*TestReco
 			Message: `{"exe":"/usr/bin/python3"}`,
 		},
 	)
-	tp.AddRow(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: Epoch})
-	tp.AddRow(
+	recording.AddRow(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: Epoch})
+	recording.AddRow(
 		format.Row{
 			Kind:    format.KindNote,
 			Name:    format.NoteAllocator,
@@ -35,9 +35,9 @@ func TorchTrainingRecording(t testing.TB, conf TorchConf, leak int64) (*TestReco
 		},
 	)
 	for i, f := range []string{"load", "forward", "cache", "keep"} {
-		tp.AddStack(int32(i+1), f, "main", "_start")
+		recording.AddStack(int32(i+1), f, "main", "_start")
 	}
-	w := NewTorchAllocator(tp, rand.New(rand.NewPCG(1, 1)), 42, 0, conf)
+	w := NewTorchAllocator(recording, rand.New(rand.NewPCG(1, 1)), 42, 0, conf)
 	w.Driver, w.Capacity = true, 4000*Mib
 	get := func(bytes int64, stack int32, site string) *TorchBlock {
 		b := w.AllocBlock(bytes, TorchSegment{Stream: 7})
@@ -49,7 +49,7 @@ func TorchTrainingRecording(t testing.TB, conf TorchConf, leak int64) (*TestReco
 		get(50*Mib, 1, "load (train.py:10)")
 	}
 	w.Now += 3 * Us
-	own := SetStackAndSite(tp.AddAlloc(w.Now, Us, 0x6f0000000000, 64*Mib), 1, "load (train.py:12)")
+	own := SetStackAndSite(recording.AddAlloc(w.Now, Us, 0x6f0000000000, 64*Mib), 1, "load (train.py:12)")
 	own.Stream = 7
 	for step := range int64(590) {
 		w.Now = Second + step*100*Ms
@@ -68,7 +68,7 @@ func TorchTrainingRecording(t testing.TB, conf TorchConf, leak int64) (*TestReco
 			w.emptyCache()
 		}
 	}
-	return tp, w
+	return recording, w
 }
 
 // CellValue returns a value in a report's first table.

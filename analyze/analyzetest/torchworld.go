@@ -14,7 +14,7 @@ import (
 // lists and is independent of package caching. It adds its events as a recorder sees them, and
 // takes a sample of its totals after each operation.
 type TorchAllocator struct {
-	tp          *TestRecording
+	recording   *TestRecording
 	R           *rand.Rand
 	Pid, Device int32
 	Now         int64 // current time, ns from the start of the recording
@@ -100,51 +100,51 @@ type TorchAllocatorSample struct {
 }
 
 // NewTorchAllocator returns an allocator without memory. Its driver has 400 MiB.
-func NewTorchAllocator(tp *TestRecording, r *rand.Rand, pid, device int32, conf TorchConf) *TorchAllocator {
+func NewTorchAllocator(recording *TestRecording, r *rand.Rand, pid, device int32, conf TorchConf) *TorchAllocator {
 	return &TorchAllocator{
-		tp:       tp,
-		R:        r,
-		Pid:      pid,
-		Device:   device,
-		Conf:     conf,
-		Capacity: 400 * Mib,
-		nextVA:   int64(0x7f0000000000) + int64(device)<<40,
-		Now:      1000 + r.Int64N(100),
+		recording: recording,
+		R:         r,
+		Pid:       pid,
+		Device:    device,
+		Conf:      conf,
+		Capacity:  400 * Mib,
+		nextVA:    int64(0x7f0000000000) + int64(device)<<40,
+		Now:       1000 + r.Int64N(100),
 	}
 }
 
 // AddEvent adds an event with the current totals.
-func (w *TorchAllocator) AddEvent(name string, ptr, bytes int64, s *TorchSegment) *format.Row {
-	w.Now += 1 + w.R.Int64N(40)
-	if w.Conf.Reports {
-		return w.addReportedEvent(name, ptr)
+func (a *TorchAllocator) AddEvent(name string, ptr, bytes int64, s *TorchSegment) *format.Row {
+	a.Now += 1 + a.R.Int64N(40)
+	if a.Conf.Reports {
+		return a.addReportedEvent(name, ptr)
 	}
-	r := w.tp.AddRow(format.Row{
+	r := a.recording.AddRow(format.Row{
 		Kind:           format.KindAllocator,
 		Name:           name,
-		StartNs:        Epoch + w.Now,
-		Pid:            w.Pid,
-		Tid:            w.Pid + w.R.Int32N(3),
-		Device:         w.Device,
+		StartNs:        Epoch + a.Now,
+		Pid:            a.Pid,
+		Tid:            a.Pid + a.R.Int32N(3),
+		Device:         a.Device,
 		MemoryKind:     format.MemoryTorch,
 		Ptr:            ptr,
 		Bytes:          bytes,
 		StackStatus:    format.StackNone,
-		AllocatedBytes: w.allocated,
-		ReservedBytes:  w.reserved,
+		AllocatedBytes: a.allocated,
+		ReservedBytes:  a.reserved,
 	})
 	if s != nil {
 		r.Stream, r.SrcPtr = s.Stream, s.Pool
 	}
-	if w.Silent {
+	if a.Silent {
 		r.AllocatedBytes, r.ReservedBytes = -1, -1
 	}
-	w.Last = r
+	a.Last = r
 	return r
 }
 
-func (w *TorchAllocator) roundSize(size int64) int64 {
-	if d := w.Conf.Divisions; d > 1 && size > 512*d {
+func (a *TorchAllocator) roundSize(size int64) int64 {
+	if d := a.Conf.Divisions; d > 1 && size > 512*d {
 		power := int64(1)
 		for power*2 <= size {
 			power *= 2
@@ -155,124 +155,124 @@ func (w *TorchAllocator) roundSize(size int64) int64 {
 }
 
 // RunRandomOperation makes one random operation.
-func (w *TorchAllocator) RunRandomOperation() {
-	switch n := w.R.IntN(100); {
-	case n < 48 || w.Last == nil || len(w.Held) == 0:
-		w.allocRandomBlock()
+func (a *TorchAllocator) RunRandomOperation() {
+	switch n := a.R.IntN(100); {
+	case n < 48 || a.Last == nil || len(a.Held) == 0:
+		a.allocRandomBlock()
 	case n < 90:
-		if b := w.Held[w.R.IntN(len(w.Held))]; !w.Patient || b.Row != w.Last {
-			w.FreeBlock(b)
+		if b := a.Held[a.R.IntN(len(a.Held))]; !a.Patient || b.Row != a.Last {
+			a.FreeBlock(b)
 		}
 	case n < 95:
-		w.Held[w.R.IntN(len(w.Held))].streams = true
+		a.Held[a.R.IntN(len(a.Held))].streams = true
 	case n < 97:
-		w.completeFrees(func(*TorchBlock) bool { return w.R.IntN(2) == 0 })
+		a.completeFrees(func(*TorchBlock) bool { return a.R.IntN(2) == 0 })
 	case n < 98:
-		w.emptyCache()
+		a.emptyCache()
 	case n < 99:
-		last := w.Last
-		r := w.AddEvent(format.AllocatorSnapshot, 0, 7, nil)
-		w.Last = last
+		last := a.Last
+		r := a.AddEvent(format.AllocatorSnapshot, 0, 7, nil)
+		a.Last = last
 		r.Device = 0
-		if w.Device != 0 {
+		if a.Device != 0 {
 			r.AllocatedBytes, r.ReservedBytes = 1, 2 // the snapshot may be of another device
 		}
 	default: // free blocks, to bound the number of live blocks
-		for len(w.Held) > 20 {
-			w.FreeBlock(w.Held[0]) // frees the oldest block, never the newest
+		for len(a.Held) > 20 {
+			a.FreeBlock(a.Held[0]) // frees the oldest block, never the newest
 		}
 	}
-	sample := TorchAllocatorSample{AtNs: w.Now, Totals: w.CheckedTotals(), After: w.Last.Name}
-	if w.R.IntN(100) == 0 {
-		sample.Blocks = w.LiveBlocks()
+	sample := TorchAllocatorSample{AtNs: a.Now, Totals: a.CheckedTotals(), After: a.Last.Name}
+	if a.R.IntN(100) == 0 {
+		sample.Blocks = a.LiveBlocks()
 	}
-	w.Samples = append(w.Samples, sample)
+	a.Samples = append(a.Samples, sample)
 }
 
 // addReportedEvent adds a row of an allocator that is known only from its reported statistics. It
 // returns an unused row for events that are not reported. The caller sets the bytes, and the totals
 // after an alloc.
-func (w *TorchAllocator) addReportedEvent(name string, ptr int64) *format.Row {
+func (a *TorchAllocator) addReportedEvent(name string, ptr int64) *format.Row {
 	name, ok := map[string]string{format.AllocatorAlloc: format.AllocatorReportedAlloc, format.AllocatorFreeRequested: format.AllocatorReportedFree}[name]
 	if !ok {
 		return new(format.Row)
 	}
-	return w.tp.AddRow(format.Row{
+	return a.recording.AddRow(format.Row{
 		Kind:           format.KindAllocator,
 		Name:           name,
-		StartNs:        Epoch + w.Now,
-		Pid:            w.Pid,
-		Tid:            w.Pid,
-		Device:         w.Device,
+		StartNs:        Epoch + a.Now,
+		Pid:            a.Pid,
+		Tid:            a.Pid,
+		Device:         a.Device,
 		MemoryKind:     format.MemoryTorch,
 		Ptr:            ptr,
 		StackStatus:    format.StackNone,
-		AllocatedBytes: w.allocated,
-		ReservedBytes:  w.reserved,
+		AllocatedBytes: a.allocated,
+		ReservedBytes:  a.reserved,
 	})
 }
 
-func (w *TorchAllocator) allocRandomBlock() {
-	sizes := []int64{1 + w.R.Int64N(2000), 1 + w.R.Int64N(Mib), Mib + w.R.Int64N(9*Mib), 1 + w.R.Int64N(60*Mib)}
-	want := sizes[w.R.IntN(len(sizes))]
-	if len(w.Held) > 300 {
-		want = 1 + w.R.Int64N(300)
+func (a *TorchAllocator) allocRandomBlock() {
+	sizes := []int64{1 + a.R.Int64N(2000), 1 + a.R.Int64N(Mib), Mib + a.R.Int64N(9*Mib), 1 + a.R.Int64N(60*Mib)}
+	want := sizes[a.R.IntN(len(sizes))]
+	if len(a.Held) > 300 {
+		want = 1 + a.R.Int64N(300)
 	}
 	pools := []int64{0, 0, 0, 0, 1, -2}
-	w.completeFrees(func(*TorchBlock) bool { return w.R.IntN(6) == 0 })
-	if b := w.AllocBlock(
+	a.completeFrees(func(*TorchBlock) bool { return a.R.IntN(6) == 0 })
+	if b := a.AllocBlock(
 		want,
-		TorchSegment{Stream: 0x100 * w.R.Int64N(3), Pool: pools[w.R.IntN(len(pools))]},
+		TorchSegment{Stream: 0x100 * a.R.Int64N(3), Pool: pools[a.R.IntN(len(pools))]},
 	); b != nil {
-		SetStackAndSite(b.Row, 1+w.R.Int32N(3), fmt.Sprintf("site %d", w.R.IntN(5)))
+		SetStackAndSite(b.Row, 1+a.R.Int32N(3), fmt.Sprintf("site %d", a.R.IntN(5)))
 	}
 }
 
 // AllocBlock allocates a block on the stream and in the pool of key. It returns nil if there is no
 // memory.
-func (w *TorchAllocator) AllocBlock(want int64, key TorchSegment) *TorchBlock {
-	size := w.roundSize(want)
+func (a *TorchAllocator) AllocBlock(want int64, key TorchSegment) *TorchBlock {
+	size := a.roundSize(want)
 	key.Small = size <= Mib
-	b := w.findBestFit(&key, size)
+	b := a.findBestFit(&key, size)
 	if b == nil {
-		if b = w.allocSegment(&key, size); b == nil {
-			w.emptyCache()
-			b = w.allocSegment(&key, size)
+		if b = a.allocSegment(&key, size); b == nil {
+			a.emptyCache()
+			b = a.allocSegment(&key, size)
 		}
 	}
 	if b == nil {
-		w.AddEvent(format.AllocatorOOM, 0, size, &key).Value = float64(w.Capacity - w.reserved)
+		a.AddEvent(format.AllocatorOOM, 0, size, &key).Value = float64(a.Capacity - a.reserved)
 		return nil
 	}
 	remaining := b.Size - size
-	split := remaining > Mib && (w.Conf.maxSplit == 0 || size < w.Conf.maxSplit)
-	if key.Small || w.Conf.Expandable {
+	split := remaining > Mib && (a.Conf.maxSplit == 0 || size < a.Conf.maxSplit)
+	if key.Small || a.Conf.Expandable {
 		split = remaining >= 512
 	}
-	if remaining > 0 && !w.Conf.Expandable && w.R.IntN(20) == 0 && w.Patient && !w.Silent {
+	if remaining > 0 && !a.Conf.Expandable && a.R.IntN(20) == 0 && a.Patient && !a.Silent {
 		split = true // as after restoring a graph's pool to a checkpoint
 	}
 	if split {
-		w.insertAfter(b, &TorchBlock{segment: b.segment, Ptr: b.Ptr + size, Size: remaining})
+		a.insertAfter(b, &TorchBlock{segment: b.segment, Ptr: b.Ptr + size, Size: remaining})
 		b.Size = size
 	}
 	b.InUse, b.requested = true, want
-	b.Row = w.AddEvent(format.AllocatorAlloc, b.Ptr, want, b.segment)
-	w.allocated += b.Size
-	w.active += b.Size
-	w.requested += want
-	w.allocations++
-	if w.Conf.Reports {
-		b.Row.Bytes, b.Row.AllocatedBytes = b.Size, w.allocated
+	b.Row = a.AddEvent(format.AllocatorAlloc, b.Ptr, want, b.segment)
+	a.allocated += b.Size
+	a.active += b.Size
+	a.requested += want
+	a.allocations++
+	if a.Conf.Reports {
+		b.Row.Bytes, b.Row.AllocatedBytes = b.Size, a.allocated
 	}
-	w.Held = append(w.Held, b)
+	a.Held = append(a.Held, b)
 	return b
 }
 
 // findBestFit returns the smallest free block that is large enough, or nil.
-func (w *TorchAllocator) findBestFit(key *TorchSegment, size int64) (best *TorchBlock) {
-	for _, s := range w.Segments {
-		if s.Stream != key.Stream || s.Pool != key.Pool || s.Small != key.Small || s.Expandable != w.Conf.Expandable {
+func (a *TorchAllocator) findBestFit(key *TorchSegment, size int64) (best *TorchBlock) {
+	for _, s := range a.Segments {
+		if s.Stream != key.Stream || s.Pool != key.Pool || s.Small != key.Small || s.Expandable != a.Conf.Expandable {
 			continue
 		}
 		for _, b := range s.Blocks {
@@ -282,40 +282,40 @@ func (w *TorchAllocator) findBestFit(key *TorchSegment, size int64) (best *Torch
 			}
 		}
 	}
-	if m := w.Conf.maxSplit; best != nil && m > 0 &&
+	if m := a.Conf.maxSplit; best != nil && m > 0 &&
 		(size < m && best.Size >= m || size >= m && best.Size >= size+20*Mib) {
 		return nil
 	}
 	return best
 }
 
-func (w *TorchAllocator) insertAfter(after, b *TorchBlock) {
+func (a *TorchAllocator) insertAfter(after, b *TorchBlock) {
 	s := after.segment
 	s.Blocks = slices.Insert(s.Blocks, slices.Index(s.Blocks, after)+1, b)
 }
 
 // FreeBlock frees a block.
-func (w *TorchAllocator) FreeBlock(b *TorchBlock) {
-	w.Held = slices.DeleteFunc(w.Held, func(o *TorchBlock) bool { return o == b })
+func (a *TorchAllocator) FreeBlock(b *TorchBlock) {
+	a.Held = slices.DeleteFunc(a.Held, func(o *TorchBlock) bool { return o == b })
 	b.InUse = false
-	w.allocated -= b.Size
-	w.allocations--
-	if r := w.AddEvent(format.AllocatorFreeRequested, b.Ptr, b.requested, b.segment); w.Conf.Reports {
+	a.allocated -= b.Size
+	a.allocations--
+	if r := a.AddEvent(format.AllocatorFreeRequested, b.Ptr, b.requested, b.segment); a.Conf.Reports {
 		r.Bytes = b.Size
 	}
 	if b.streams {
 		b.Awaiting, b.streams = true, false
 		return
 	}
-	w.recycleBlock(b)
+	a.recycleBlock(b)
 }
 
 // recycleBlock turns an unused block into free memory.
-func (w *TorchAllocator) recycleBlock(b *TorchBlock) {
-	w.AddEvent(format.AllocatorFreeCompleted, b.Ptr, b.requested, b.segment)
+func (a *TorchAllocator) recycleBlock(b *TorchBlock) {
+	a.AddEvent(format.AllocatorFreeCompleted, b.Ptr, b.requested, b.segment)
 	b.Awaiting = false
-	w.active -= b.Size
-	w.requested -= b.requested
+	a.active -= b.Size
+	a.requested -= b.requested
 	s := b.segment
 	for i := len(s.Blocks) - 1; i > 0; i-- {
 		if s.Blocks[i].IsFree() && s.Blocks[i-1].IsFree() {
@@ -326,11 +326,11 @@ func (w *TorchAllocator) recycleBlock(b *TorchBlock) {
 }
 
 // completeFrees frees the awaiting blocks for which done returns true.
-func (w *TorchAllocator) completeFrees(done func(*TorchBlock) bool) {
-	for _, s := range w.Segments {
+func (a *TorchAllocator) completeFrees(done func(*TorchBlock) bool) {
+	for _, s := range a.Segments {
 		for _, b := range slices.Clone(s.Blocks) {
 			if b.Awaiting && done(b) {
-				w.recycleBlock(b)
+				a.recycleBlock(b)
 			}
 		}
 	}
@@ -338,9 +338,9 @@ func (w *TorchAllocator) completeFrees(done func(*TorchBlock) bool) {
 
 // CheckedTotals returns the totals, computed from the blocks where possible. It checks that they
 // equal the running totals.
-func (w *TorchAllocator) CheckedTotals() caching.AllocatorTotals {
-	t := caching.AllocatorTotals{Reserved: w.reserved, Segments: w.cudaMallocs}
-	for _, s := range w.Segments {
+func (a *TorchAllocator) CheckedTotals() caching.AllocatorTotals {
+	t := caching.AllocatorTotals{Reserved: a.reserved, Segments: a.cudaMallocs}
+	for _, s := range a.Segments {
 		for _, b := range s.Blocks {
 			if b.InUse {
 				t.Allocated += b.Size
@@ -355,24 +355,24 @@ func (w *TorchAllocator) CheckedTotals() caching.AllocatorTotals {
 			}
 		}
 	}
-	if t.Allocated != w.allocated || t.Active != w.active || t.Requested != w.requested ||
-		t.Allocations != w.allocations {
-		w.tp.t.Fatalf(
+	if t.Allocated != a.allocated || t.Active != a.active || t.Requested != a.requested ||
+		t.Allocations != a.allocations {
+		a.recording.t.Fatalf(
 			"the simulated allocator is inconsistent: %+v, running totals %d %d %d %d",
 			t,
-			w.allocated,
-			w.active,
-			w.requested,
-			w.allocations,
+			a.allocated,
+			a.active,
+			a.requested,
+			a.allocations,
 		)
 	}
 	return t
 }
 
 // LiveBlocks returns the live blocks by address.
-func (w *TorchAllocator) LiveBlocks() map[int64]state.AllocatorBlock {
+func (a *TorchAllocator) LiveBlocks() map[int64]state.AllocatorBlock {
 	blocks := make(map[int64]state.AllocatorBlock)
-	for _, s := range w.Segments {
+	for _, s := range a.Segments {
 		for _, b := range s.Blocks {
 			if b.InUse || b.Awaiting {
 				blocks[b.Ptr] = state.AllocatorBlock{

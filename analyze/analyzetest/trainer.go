@@ -9,9 +9,9 @@ import (
 // SmallAllocatorRecording returns a small recording of a caching allocator: two segments, a private
 // pool, a block that waits for a stream, and an out-of-memory event.
 func SmallAllocatorRecording(t testing.TB) *TestRecording {
-	tp := NewTestRecording(t)
-	tp.AddRow(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: Epoch, Device: -1})
-	tp.AddRow(
+	recording := NewTestRecording(t)
+	recording.AddRow(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: Epoch, Device: -1})
+	recording.AddRow(
 		format.Row{
 			Kind:    format.KindNote,
 			Name:    format.NoteAllocator,
@@ -22,7 +22,7 @@ func SmallAllocatorRecording(t testing.TB) *TestRecording {
 	)
 	var allocated, reserved int64
 	event := func(at int64, name string, ptr, bytes int64) *format.Row {
-		return tp.AddRow(format.Row{
+		return recording.AddRow(format.Row{
 			Kind:           format.KindAllocator,
 			Name:           name,
 			StartNs:        Epoch + at,
@@ -53,5 +53,5 @@ func SmallAllocatorRecording(t testing.TB) *TestRecording {
 	allocated -= 512
 	event(31*Second, format.AllocatorFreeRequested, small+1024, 512)
 	event(31*Second+1, format.AllocatorFreeCompleted, small+1024, 512)
-	return tp
+	return recording
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // AddLibraryStack adds a stack that calls CUDA through the runtime and a function of a library.
-func (tp *TestRecording) AddLibraryStack(id int32, module, function string) {
-	r := tp.AddRow(
+func (recording *TestRecording) AddLibraryStack(id int32, module, function string) {
+	r := recording.AddRow(
 		format.Row{Kind: format.KindStack, StackID: id, StackStatus: format.StackComplete, Device: -1, Pid: 42},
 	)
 	r.Frames = []format.Frame{
@@ -25,15 +25,15 @@ func (tp *TestRecording) AddLibraryStack(id int32, module, function string) {
 // recorded use the second GPU.
 func TwoGPURecording(t testing.TB) *TestRecording {
 	const mibF = float64(Mib)
-	tp := NewTestRecording(t)
-	tp.AddTwoGPUs()
-	tp.AddLibraryStack(1, "/opt/torch/lib/libtorch_cuda.so", "at::native::empty_cuda")
-	tp.AddLibraryStack(2, "/opt/nvidia/libcublas.so.13", "cublasCreate_v2")
-	tp.AddAPICall("cuDevicePrimaryCtxRetain", 1500*Ms, 0xc1, 0).DurNs = 200 * Ms
+	recording := NewTestRecording(t)
+	recording.AddTwoGPUs()
+	recording.AddLibraryStack(1, "/opt/torch/lib/libtorch_cuda.so", "at::native::empty_cuda")
+	recording.AddLibraryStack(2, "/opt/nvidia/libcublas.so.13", "cublasCreate_v2")
+	recording.AddAPICall("cuDevicePrimaryCtxRetain", 1500*Ms, 0xc1, 0).DurNs = 200 * Ms
 	for i := range int64(8) {
 		a := SetContext(
 			SetStackAndSite(
-				tp.AddAlloc(2500*Ms+i*Second, 100*Us, 0x7f0000000000+i<<30, 512*Mib),
+				recording.AddAlloc(2500*Ms+i*Second, 100*Us, 0x7f0000000000+i<<30, 512*Mib),
 				1,
 				"forward (model.py:12)",
 			),
@@ -43,29 +43,29 @@ func TwoGPURecording(t testing.TB) *TestRecording {
 		_ = a
 	}
 	SetContext(
-		SetStackAndSite(tp.AddAlloc(2600*Ms, 100*Us, 0x7e0000000000, 32*Mib), 2, "forward (model.py:12)"),
+		SetStackAndSite(recording.AddAlloc(2600*Ms, 100*Us, 0x7e0000000000, 32*Mib), 2, "forward (model.py:12)"),
 		0xc1,
 		0,
 	)
-	SetContext(tp.AddFree(20*Second, Us, 0x7f0000000000), 0xc1, 0)
+	SetContext(recording.AddFree(20*Second, Us, 0x7f0000000000), 0xc1, 0)
 	h := SetContext(
-		SetStackAndSite(tp.AddAlloc(3*Second, Us, 0x7d0000000000, 64*Mib), 1, "forward (model.py:12)"),
+		SetStackAndSite(recording.AddAlloc(3*Second, Us, 0x7d0000000000, 64*Mib), 1, "forward (model.py:12)"),
 		0xc1,
 		0,
 	)
 	h.Name, h.MemoryKind = "cuMemHostAlloc", format.MemoryHost
-	tp.AddAPICall("cuModuleGetFunction", 12200*Ms, 0, 0).Context = 0xc1
+	recording.AddAPICall("cuModuleGetFunction", 12200*Ms, 0, 0).Context = 0xc1
 	for i := range int64(31) {
 		now := i * Second
-		tp.AddNVMLSample(0, now, catalog.MetricGPUUtilization, 0)
-		tp.AddNVMLSample(0, now, catalog.MetricMemoryUsed, 600*mibF)
-		tp.AddNVMLSample(0, now, catalog.MetricPower, 75_000)
-		tp.AddNVMLSample(1, now, catalog.MetricGPUUtilization, 100)
+		recording.AddNVMLSample(0, now, catalog.MetricGPUUtilization, 0)
+		recording.AddNVMLSample(0, now, catalog.MetricMemoryUsed, 600*mibF)
+		recording.AddNVMLSample(0, now, catalog.MetricPower, 75_000)
+		recording.AddNVMLSample(1, now, catalog.MetricGPUUtilization, 100)
 		sm := 95.0
 		if i >= 27 {
 			sm = 0
 		}
-		tp.AddNVMLSample(1, now, catalog.MetricSMActive, sm)
+		recording.AddNVMLSample(1, now, catalog.MetricSMActive, sm)
 		reasons := 0.0
 		switch {
 		case i >= 28:
@@ -75,12 +75,12 @@ func TwoGPURecording(t testing.TB) *TestRecording {
 		case i == 16:
 			reasons = 4 + 64
 		}
-		tp.AddNVMLSample(1, now, catalog.MetricClockEventReasons, reasons)
-		tp.AddNVMLSample(1, now, "throttled_power_nanoseconds", 1e9+1e6*float64(min(i, 17)))
-		tp.AddNVMLSample(1, now, catalog.MetricEnergy, 5e9+600_000*float64(i))
-		tp.AddNVMLSample(1, now, catalog.MetricPower, 600_000)
-		tp.AddNVMLSample(1, now, catalog.MetricTemperature, 50+float64(i))
-		tp.AddNVMLSample(1, now, catalog.MetricMemoryTotal, float64(140<<30))
+		recording.AddNVMLSample(1, now, catalog.MetricClockEventReasons, reasons)
+		recording.AddNVMLSample(1, now, "throttled_power_nanoseconds", 1e9+1e6*float64(min(i, 17)))
+		recording.AddNVMLSample(1, now, catalog.MetricEnergy, 5e9+600_000*float64(i))
+		recording.AddNVMLSample(1, now, catalog.MetricPower, 600_000)
+		recording.AddNVMLSample(1, now, catalog.MetricTemperature, 50+float64(i))
+		recording.AddNVMLSample(1, now, catalog.MetricMemoryTotal, float64(140<<30))
 		live := 512 * float64(min(8, max(0, i-2)))
 		if i > 20 {
 			live -= 512
@@ -96,13 +96,13 @@ func TwoGPURecording(t testing.TB) *TestRecording {
 			context += 30 // MiB that a module loaded later needs
 		}
 		if i >= 2 {
-			used := tp.AddNVMLSample(1, now, catalog.MetricProcessMemory, (context+live)*mibF)
+			used := recording.AddNVMLSample(1, now, catalog.MetricProcessMemory, (context+live)*mibF)
 			used.Pid, used.Message = 42, "train"
 		}
-		other := tp.AddNVMLSample(1, now, catalog.MetricProcessMemory, 2000*mibF)
+		other := recording.AddNVMLSample(1, now, catalog.MetricProcessMemory, 2000*mibF)
 		other.Pid, other.Message = 77, "other"
-		tp.AddNVMLSample(1, now, catalog.MetricMemoryUsed, (context+live+2000+10)*mibF)
-		tp.AddNVMLSample(1, now, catalog.MetricMemoryReserved, 500*mibF)
+		recording.AddNVMLSample(1, now, catalog.MetricMemoryUsed, (context+live+2000+10)*mibF)
+		recording.AddNVMLSample(1, now, catalog.MetricMemoryReserved, 500*mibF)
 		if i%10 == 0 {
 			for name, v := range map[string]float64{
 				catalog.MetricPCIeGen:              5,
@@ -116,11 +116,11 @@ func TwoGPURecording(t testing.TB) *TestRecording {
 				"ecc_corrected_volatile_errors":    0,
 				"pcie_replays":                     3, "new_metric_frobs": 12.5,
 			} {
-				tp.AddNVMLSample(1, now, name, v)
+				recording.AddNVMLSample(1, now, name, v)
 			}
-			sm := tp.AddNVMLSample(1, now, catalog.MetricProcessSMUtilization, 90)
+			sm := recording.AddNVMLSample(1, now, catalog.MetricProcessSMUtilization, 90)
 			sm.Pid, sm.Message = 42, "train"
 		}
 	}
-	return tp
+	return recording
 }

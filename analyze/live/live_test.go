@@ -94,23 +94,23 @@ func TestSnapshotsEqualTheReports(t *testing.T) {
 	testclass.Unit(t)
 	for seed := range uint64(12) {
 		r := rand.New(rand.NewPCG(seed, 9))
-		tp := analyzetest.NewTestRecording(t)
-		analyzetest.AddRandomProgram(tp, r, 3000)
-		for _, row := range tp.Rows { // stretch 0.2 s to about 8 s
+		recording := analyzetest.NewTestRecording(t)
+		analyzetest.AddRandomProgram(recording, r, 3000)
+		for _, row := range recording.Rows { // stretch 0.2 s to about 8 s
 			row.StartNs = analyzetest.Epoch + 40*(row.StartNs-analyzetest.Epoch)
 			row.DurNs *= 40_000 / int64(1+r.IntN(2000))
 			row.Context, row.Device = 1, 0
 		}
 		for range 2000 {
 			kind := []string{format.KindLaunch, format.KindAPI}[r.IntN(2)]
-			tp.AddCall(kind, "cuLaunchKernel", r.Int64N(8*second), 2000)
+			recording.AddCall(kind, "cuLaunchKernel", r.Int64N(8*second), 2000)
 		}
-		tl, m := tp.Timeline(), live.NewMonitor()
-		feed(m, tp.Rows, r, func(now int64) { checkSnapshot(t, tl, tp.Rows, m.Take(now, 1+r.IntN(3))) })
+		tl, m := recording.Timeline(), live.NewMonitor()
+		feed(m, recording.Rows, r, func(now int64) { checkSnapshot(t, tl, recording.Rows, m.Take(now, 1+r.IntN(3))) })
 	}
 }
 
-// All snapshots and the late calls together have every call.
+// TestLateCallsAreCounted checks that all snapshots and the late calls together have every call.
 func TestLateCallsAreCounted(t *testing.T) {
 	testclass.Unit(t)
 	m := live.NewMonitor()
@@ -139,12 +139,12 @@ func TestLateCallsAreCounted(t *testing.T) {
 
 func TestTrainingWithAllocator(t *testing.T) {
 	testclass.Unit(t)
-	tp, torch := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{}, analyzetest.Mib)
-	tl, m := tp.Timeline(), live.NewMonitor()
+	recording, torch := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{}, analyzetest.Mib)
+	tl, m := recording.Timeline(), live.NewMonitor()
 	var last *live.Snapshot
-	feed(m, tp.Rows, rand.New(rand.NewPCG(3, 3)), func(now int64) {
+	feed(m, recording.Rows, rand.New(rand.NewPCG(3, 3)), func(now int64) {
 		last = m.Take(now, 1)
-		checkSnapshot(t, tl, tp.Rows, last)
+		checkSnapshot(t, tl, recording.Rows, last)
 	})
 	want := torch.CheckedTotals()
 	if len(last.Processes) != 1 || last.Processes[0].Allocator == nil || last.Processes[0].Name != "python3" {
@@ -157,16 +157,16 @@ func TestTrainingWithAllocator(t *testing.T) {
 
 func TestSamplingMakesEstimates(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	note := func(at int64, recorded bool) {
-		tp.AddRow(format.Row{
+		recording.AddRow(format.Row{
 			Kind: format.KindNote, Name: format.NoteSampling, StartNs: analyzetest.Epoch + at, Device: -1,
 			Message: fmt.Sprintf(`{"class":"launch","what":"calls","recorded":%t}`, recorded),
 		})
 	}
 	for i := range int64(750) {
 		if at := i * second / 250; at < second || at%second < second/4 {
-			tp.AddCall(format.KindLaunch, "cuLaunchKernel", at, 10)
+			recording.AddCall(format.KindLaunch, "cuLaunchKernel", at, 10)
 		}
 	}
 	for i := range int64(2) { // from second 1 on, a quarter of the time
@@ -174,7 +174,7 @@ func TestSamplingMakesEstimates(t *testing.T) {
 		note((1+i)*second+second/4, false)
 	}
 	m, shares := live.NewMonitor(), []float64(nil)
-	feed(m, tp.Rows, rand.New(rand.NewPCG(1, 1)), func(now int64) {
+	feed(m, recording.Rows, rand.New(rand.NewPCG(1, 1)), func(now int64) {
 		s := m.Take(now, 1)
 		shares = append(shares, s.LaunchShare)
 		if p := &s.Processes[0]; p.LaunchesPerSec < 245 || p.LaunchesPerSec > 255 {
@@ -188,15 +188,15 @@ func TestSamplingMakesEstimates(t *testing.T) {
 
 func TestGPUsAndErrors(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
-	tp.AddTwoGPUs()
-	tp.AddNVMLSample(1, 100*analyzetest.Ms, "gpu_utilization_percent", 40)
-	tp.AddNVMLSample(1, 300*analyzetest.Ms, "gpu_utilization_percent", 60)
-	tp.AddNVMLSample(1, 300*analyzetest.Ms, "process_used_memory_bytes", 5e9).Pid = 42
-	tp.AddAlloc(10*analyzetest.Ms, 5, 0, 1<<40).Result = 2
-	tp.AddXid(400*analyzetest.Ms, 1, 42, 31, format.XidFact{})
+	recording := analyzetest.NewTestRecording(t)
+	recording.AddTwoGPUs()
+	recording.AddNVMLSample(1, 100*analyzetest.Ms, "gpu_utilization_percent", 40)
+	recording.AddNVMLSample(1, 300*analyzetest.Ms, "gpu_utilization_percent", 60)
+	recording.AddNVMLSample(1, 300*analyzetest.Ms, "process_used_memory_bytes", 5e9).Pid = 42
+	recording.AddAlloc(10*analyzetest.Ms, 5, 0, 1<<40).Result = 2
+	recording.AddXid(400*analyzetest.Ms, 1, 42, 31, format.XidFact{})
 	m := live.NewMonitor()
-	feed(m, tp.Rows, rand.New(rand.NewPCG(1, 1)), func(now int64) {
+	feed(m, recording.Rows, rand.New(rand.NewPCG(1, 1)), func(now int64) {
 		s := m.Take(now, 1)
 		p, g := &s.Processes[0], &s.GPUs[1]
 		if p.Failed != 1 || p.LastError != "cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY" {

@@ -17,7 +17,8 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// A recording that cannot be read is an error of the tool: the server continues.
+// TestBadRecordings checks that a recording that cannot be read is an error of the tool: the server
+// continues.
 func TestBadRecordings(t *testing.T) {
 	testclass.Unit(t)
 	folder := t.TempDir()
@@ -66,7 +67,8 @@ func TestBadRecordings(t *testing.T) {
 	c.mustCall("digest", object{"recording": "good.parquet"})
 }
 
-// Concurrent calls get the same answers as calls one after the other, and at most maxRunning reports run at once.
+// TestConcurrentCalls checks that concurrent calls get the same answers as calls one after the other,
+// and at most maxRunning reports run at once.
 func TestConcurrentCalls(t *testing.T) {
 	testclass.Unit(t)
 	folder := recordings(t)
@@ -104,7 +106,8 @@ func TestConcurrentCalls(t *testing.T) {
 	}
 }
 
-// Workers run at most maxRunning functions, refuse calls if too many wait, and survive panics.
+// TestWorkers checks that workers run at most maxRunning functions, refuse calls if too many wait, and
+// survive panics.
 func TestWorkers(t *testing.T) {
 	testclass.Unit(t)
 	w := newWorkers()
@@ -163,7 +166,8 @@ func TestWorkers(t *testing.T) {
 	}
 }
 
-// A call that is canceled while it waits gets an answer at once, and does not run.
+// TestCancel checks that a call that is canceled while it waits gets an answer at once, and does not
+// run.
 func TestCancel(t *testing.T) {
 	testclass.Unit(t)
 	folder := t.TempDir()
@@ -199,7 +203,8 @@ func TestCancel(t *testing.T) {
 	c.mustCall("digest", object{"recording": "run.parquet"})
 }
 
-// A call that is canceled while it runs gets an answer at once. Its place is free when the function ends.
+// TestCancelRunning checks that a call that is canceled while it runs gets an answer at once. Its
+// place is free when the function ends.
 func TestCancelRunning(t *testing.T) {
 	testclass.Unit(t)
 	w := newWorkers()
@@ -220,7 +225,8 @@ func TestCancelRunning(t *testing.T) {
 	}
 }
 
-// Calls that are canceled at any moment of their run are answered, and leave nothing behind.
+// TestCancelAtAnyMoment checks that calls that are canceled at any moment of their run are answered,
+// and leave nothing behind.
 func TestCancelAtAnyMoment(t *testing.T) {
 	testclass.Unit(t)
 	folder := t.TempDir()
@@ -249,7 +255,7 @@ func TestCancelAtAnyMoment(t *testing.T) {
 	c.mustCall("digest", object{"recording": "run.parquet"})
 }
 
-// When the input ends, the server ends too, and cancels what runs.
+// TestEndOfInput checks that when the input ends, the server ends too, and cancels what runs.
 func TestEndOfInput(t *testing.T) {
 	testclass.Unit(t)
 	folder := t.TempDir()
@@ -264,7 +270,8 @@ func TestEndOfInput(t *testing.T) {
 	<-answer
 }
 
-// Lines that are no requests end the session with an error, or are answered, but do not crash the server.
+// TestWrongMessages checks that lines that are no requests end the session with an error, or are
+// answered, but do not crash the server.
 func TestWrongMessages(t *testing.T) {
 	testclass.Unit(t)
 	for _, line := range []string{

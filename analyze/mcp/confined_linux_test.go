@@ -12,7 +12,8 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// The server reads recordings below its folder only, whatever name a client gives.
+// TestConfinement checks that the server reads recordings below its folder only, whatever name a
+// client gives.
 func TestConfinement(t *testing.T) {
 	testclass.Unit(t)
 	outside := t.TempDir()

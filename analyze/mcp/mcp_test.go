@@ -19,9 +19,9 @@ import (
 )
 
 // write writes a recording to a file in a folder.
-func write(tp *analyzetest.TestRecording, folder, name string) {
-	tp.Path = filepath.Join(folder, name)
-	tp.WriteAndOpen()
+func write(recording *analyzetest.TestRecording, folder, name string) {
+	recording.Path = filepath.Join(folder, name)
+	recording.WriteAndOpen()
 }
 
 // recordings returns a folder with recordings: one with problems, one of another kind, and one with hostile names.
@@ -53,7 +53,8 @@ func (c *client) listTools() []tool {
 	return list.Tools
 }
 
-// The handshake names the server and its only capability, and each tool promises to only read.
+// TestHandshake checks that the handshake names the server and its only capability, and each tool
+// promises to only read.
 func TestHandshake(t *testing.T) {
 	testclass.Unit(t)
 	c := connect(t, t.TempDir(), Options{Version: "v1.2.3"})
@@ -98,7 +99,7 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-// Each tool works with each report, in both formats, within its limit.
+// TestTools checks that each tool works with each report, in both formats, within its limit.
 func TestTools(t *testing.T) {
 	testclass.Unit(t)
 	c := connect(t, recordings(t), Options{})
@@ -149,7 +150,8 @@ func checkAnswer(t *testing.T, text, format string, maxChars int) {
 	}
 }
 
-// Windows, filters, order and stacks of a report work as on the command line.
+// TestReportOptions checks that windows, filters, order and stacks of a report work as on the command
+// line.
 func TestReportOptions(t *testing.T) {
 	testclass.Unit(t)
 	c := connect(t, recordings(t), Options{})
@@ -205,7 +207,8 @@ func TestReportOptions(t *testing.T) {
 	}
 }
 
-// Wrong arguments are errors of the tool, whose texts help, and the server continues.
+// TestWrongArguments checks that wrong arguments are errors of the tool, whose texts help, and the
+// server continues.
 func TestWrongArguments(t *testing.T) {
 	testclass.Unit(t)
 	c := connect(t, recordings(t), Options{})
@@ -250,24 +253,25 @@ func TestWrongArguments(t *testing.T) {
 	c.mustCall("digest", object{"recording": name})
 }
 
-// Answers keep the limits of the call and of the server, and say what they leave out.
+// TestLimits checks that answers keep the limits of the call and of the server, and say what they
+// leave out.
 func TestLimits(t *testing.T) {
 	testclass.Unit(t)
 	folder := t.TempDir()
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	for site := range int64(300) {
 		id := int32(site + 1)
-		tp.AddStack(id, fmt.Sprintf("function_%d", site))
-		row := tp.AddAlloc(site*analyzetest.Ms, 1000, 0x7000+site*analyzetest.Mib, analyzetest.Mib)
+		recording.AddStack(id, fmt.Sprintf("function_%d", site))
+		row := recording.AddAlloc(site*analyzetest.Ms, 1000, 0x7000+site*analyzetest.Mib, analyzetest.Mib)
 		analyzetest.SetStackAndSite(
 			row,
 			id,
 			fmt.Sprintf("function_%d (app.cc:%d) %s", site, site, strings.Repeat("long ", 100)),
 		)
 	}
-	write(tp, folder, "run.parquet")
+	write(recording, folder, "run.parquet")
 	for i := range 150 {
-		if err := os.Link(tp.Path, filepath.Join(folder, fmt.Sprintf("copy-%03d.parquet", i))); err != nil {
+		if err := os.Link(recording.Path, filepath.Join(folder, fmt.Sprintf("copy-%03d.parquet", i))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -309,7 +313,8 @@ func TestLimits(t *testing.T) {
 	checkAnswer(t, c.mustCall("explain", object{"report": "rules"}), "md", 8000)
 }
 
-// The listing has the recordings of all folders, and matches the schema that the server promises.
+// TestListRecordings checks that the listing has the recordings of all folders, and matches the schema
+// that the server promises.
 func TestListRecordings(t *testing.T) {
 	testclass.Unit(t)
 	folder := recordings(t)

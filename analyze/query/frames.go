@@ -97,10 +97,10 @@ type hiddenFrameRule struct {
 	module, function, file *regexp.Regexp
 }
 
-func (p *hiddenFrameRule) matchesFrame(f *format.Frame) bool {
-	return (p.module == nil || p.module.MatchString(symbolize.ModuleName(f.Module))) &&
-		(p.function == nil || p.function.MatchString(f.Func)) &&
-		(p.file == nil || p.file.MatchString(f.File))
+func (r *hiddenFrameRule) matchesFrame(f *format.Frame) bool {
+	return (r.module == nil || r.module.MatchString(symbolize.ModuleName(f.Module))) &&
+		(r.function == nil || r.function.MatchString(f.Func)) &&
+		(r.file == nil || r.file.MatchString(f.File))
 }
 
 // emptyFunctionName matches functions without a name, as in stripped libraries.

@@ -77,14 +77,14 @@ func TestControlCharactersAreReplaced(t *testing.T) {
 
 func TestTablesFitTheWidth(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.TrainingRecording(t)
-	tp.AddStack(9, strings.Repeat("at::native::vectorized_elementwise_kernel<4, ", 20)+"日本語>")
+	recording := analyzetest.TrainingRecording(t)
+	recording.AddStack(9, strings.Repeat("at::native::vectorized_elementwise_kernel<4, ", 20)+"日本語>")
 	analyzetest.SetStackAndSite(
-		tp.AddAlloc(50*analyzetest.Second, 1, 0x1000, analyzetest.Mib),
+		recording.AddAlloc(50*analyzetest.Second, 1, 0x1000, analyzetest.Mib),
 		9,
 		strings.Repeat("long ", 60),
 	)
-	tl := tp.Timeline()
+	tl := recording.Timeline()
 	for _, width := range []int{80, 100, 132} {
 		runRules := func(o query.Options) (*report.Report, error) {
 			return rules.RunWithOptions(tl, rules.Options{Options: o})

@@ -79,9 +79,9 @@ func TestConditionsThatAreWrong(t *testing.T) {
 
 func TestAnUnknownNumberFulfilsNothing(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
-	tp.AddAlloc(1, 1, 0x1000, 64)
-	r, err := leaks.Run(tp.Timeline(), query.Options{})
+	recording := analyzetest.NewTestRecording(t)
+	recording.AddAlloc(1, 1, 0x1000, 64)
+	r, err := leaks.Run(recording.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,8 @@ type Definition struct {
 	Long    string   // what the report shows, as the help of its command
 	Example string   // commands, one a line, each after two spaces
 
-	// Question is the question that the report answers, for the tables of documents. Subject is its place there.
+	// Question is the question that the report answers, for the tables of documents. Subject is the part of
+	// the table that lists it.
 	Question string
 	Subject  Subject
 	// IsFeatured adds the report to the table of README.md, which has only a selection.
@@ -34,6 +35,9 @@ type Definition struct {
 
 	// Run computes the report with the options common to all reports.
 	Run RunFunc
+	// Collect computes the report in the survey of several reports, with the same result as Run. It is nil for reports
+	// that read the recording in another way.
+	Collect CollectFunc
 	// RunJob computes the report on several recordings of one job. It is nil unless Recordings is WholeJob.
 	RunJob RunJobFunc
 	// Configure registers the flags that only this report has. The returned functions compute the report with the

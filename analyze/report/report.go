@@ -53,7 +53,8 @@ type Table struct {
 	// Secondary marks a table that sums up another table. CSV output omits it.
 	Secondary bool
 	// Keys are the keys of the columns that identify a row. Package diff pairs the rows of two
-	// recordings by these columns. nil means diff.keyNames. An empty list means that rows are
+	// recordings by these columns. nil means the key columns that package diff
+	// assumes. An empty list means that rows are
 	// events of one recording, so diff does not pair them.
 	Keys []string
 	// Verdicts are values of the column "verdict". A diff counts the rows that got or lost one of

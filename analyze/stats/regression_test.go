@@ -8,7 +8,8 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// The true coefficients lie within two standard errors, and the errors are not much too large.
+// TestFitLinear checks that the true coefficients lie within two standard errors, and the errors are
+// not much too large.
 func TestFitLinear(t *testing.T) {
 	testclass.Unit(t)
 	const runs, n = 300, 120

@@ -43,8 +43,8 @@ capture is a recording of its own, with the findings of "gpurec analyze rules". 
 continues to record meanwhile.
 
 All state is in one folder, /var/lib/gpurec by default. After a restart, also after
-kill -9, the agent seals captures that were not sealed, and triggers reach back into the
-ring of the last agent. The agent never exceeds its quotas: it deletes the oldest
+kill -9, the agent completes unfinished captures, and triggers can still use the ring of
+the previous agent. The agent never exceeds its quotas: it deletes the oldest
 captures first, and never the newest of a kind.
 
 SIGTERM ends the agent: it completes captures and leaves the ring. SIGUSR1 is a manual
@@ -213,8 +213,8 @@ func newTriggerCommand() *cobra.Command {
 		Use:   "trigger",
 		Short: "Ask the running agent to keep what happened",
 		Long: `trigger makes the running agent capture the last 10 minutes, or the time around --at. The
-time may be in the past, if the ring still has it. So the same --at on all nodes of a job
-gives the same time of each rank.
+time may be in the past, if the ring still has it. With the same --at on all nodes of a
+job, the captures of all ranks cover the same time.
 
 trigger prints the ID of the capture. The recording is ID.parquet in the agent's folder of
 captures when --after is over. The exit status is 1 if the agent refuses.`,
@@ -243,8 +243,8 @@ captures when --after is over. The exit status is 1 if the agent refuses.`,
 	addSocketFlag(cmd, &socket)
 	flags := cmd.Flags()
 	flags.StringVar(&at, "at", "", "the `TIME` of the event, as 2026-01-01T12:00:00Z or Unix seconds (default: now)")
-	flags.DurationVar(&request.Before, "before", 0, "keep `TIME` before it (default: 10m)")
-	flags.DurationVar(&request.After, "after", 0, "keep `TIME` after it (default: 0)")
+	flags.DurationVar(&request.Before, "before", 0, "keep `TIME` before the event (default: 10m)")
+	flags.DurationVar(&request.After, "after", 0, "keep `TIME` after the event (default: 0)")
 	flags.StringVar(&request.Job, "job", "", "the `ID` of the job, for the findings")
 	flags.StringVar(&request.Reason, "reason", "", "`TEXT` for the findings")
 	return cmd

@@ -19,7 +19,7 @@ import (
 	"github.com/gpurec/gpurec/record/simtest"
 )
 
-// hangReasons are the faults that never end, by language, with the reason that a look names.
+// hangReasons are the faults that never end, by language, with the reason that a snapshot names.
 var hangReasons = map[string]map[string]string{
 	"c": {
 		"sleep": format.ReasonSleep, "mutex": format.ReasonLock, "pipe": format.ReasonPipe, "file": format.ReasonFile,
@@ -41,11 +41,11 @@ var hangReasons = map[string]map[string]string{
 // quickHangs are the faults of a plain test run.
 var quickHangs = []string{"mutex", "vfork", "import", "loader"}
 
-// lookLimit is the time for a look at a process that hangs, with the start of gpurec.
-const lookLimit = 3 * time.Second
+// snapshotLimit is the time for a snapshot of a process that hangs, with the start of gpurec.
+const snapshotLimit = 3 * time.Second
 
-// lookedThread is a thread in the output of gpurec stacks --format json.
-type lookedThread struct {
+// shownThread is a thread in the output of gpurec stacks --format json.
+type shownThread struct {
 	Tid    int              `json:"tid"`
 	State  string           `json:"state"`
 	Status string           `json:"status"`
@@ -59,8 +59,8 @@ type lookedThread struct {
 	} `json:"frames"`
 }
 
-// lookAt runs gpurec stacks, and returns the last look at a thread.
-func lookAt(t *testing.T, pid, tid int, args ...string) *lookedThread {
+// takeSnapshot runs gpurec stacks, and returns a thread of the last snapshot.
+func takeSnapshot(t *testing.T, pid, tid int, args ...string) *shownThread {
 	t.Helper()
 	gpurec, err := exec.LookPath("gpurec")
 	must(t, err)
@@ -69,15 +69,15 @@ func lookAt(t *testing.T, pid, tid int, args ...string) *lookedThread {
 	if err != nil {
 		t.Fatalf("gpurec stacks: %v, %s", err, out)
 	}
-	var look struct {
+	var snapshot struct {
 		Processes []struct {
-			Threads []lookedThread `json:"threads"`
+			Threads []shownThread `json:"threads"`
 		} `json:"processes"`
 	}
-	for looks := json.NewDecoder(bytes.NewReader(out)); looks.More(); {
-		must(t, looks.Decode(&look))
+	for snapshots := json.NewDecoder(bytes.NewReader(out)); snapshots.More(); {
+		must(t, snapshots.Decode(&snapshot))
 	}
-	for _, p := range look.Processes {
+	for _, p := range snapshot.Processes {
 		for i := range p.Threads {
 			if p.Threads[i].Tid == tid {
 				return &p.Threads[i]
@@ -89,7 +89,7 @@ func lookAt(t *testing.T, pid, tid int, args ...string) *lookedThread {
 }
 
 // checkPlace checks that a stack is in the function and line of the fault.
-func (th *lookedThread) checkPlace(t *testing.T, v hostVariant, fault simtest.HostFault) {
+func (th *shownThread) checkPlace(t *testing.T, v hostVariant, fault simtest.HostFault) {
 	t.Helper()
 	if th.Status != "complete" {
 		t.Errorf("the stack is %s: %s", th.Status, th.Reason)
@@ -98,7 +98,7 @@ func (th *lookedThread) checkPlace(t *testing.T, v hostVariant, fault simtest.Ho
 		if f.Function != fault.Function {
 			continue
 		}
-		// A look has no lines of C, because it does not read debug information.
+		// A snapshot has no lines of C, because it does not read debug information.
 		if v.language == "python" && (f.Line != fault.Line || f.File != fault.File) {
 			t.Errorf("%s is at %s:%d, not at %s:%d", f.Function, f.File, f.Line, fault.File, fault.Line)
 		}
@@ -108,7 +108,7 @@ func (th *lookedThread) checkPlace(t *testing.T, v hostVariant, fault simtest.Ho
 }
 
 // checkReason checks why the thread waits, and for whom.
-func (th *lookedThread) checkReason(t *testing.T, v hostVariant, fault simtest.HostFault) {
+func (th *shownThread) checkReason(t *testing.T, v hostVariant, fault simtest.HostFault) {
 	t.Helper()
 	want := hangReasons[v.language][fault.Kind]
 	if want == "" {
@@ -130,10 +130,10 @@ func (th *lookedThread) checkReason(t *testing.T, v hostVariant, fault simtest.H
 	}
 }
 
-// TestHostHangs looks at programs that hang, with gpurec stacks. Afterwards the delay ends, and the
-// program's result must be that of a run without looks.
+// TestHostHangs takes snapshots of programs that hang, with gpurec stacks. Afterwards the delay ends, and the
+// program's result must be that of a run without snapshots.
 //
-// With GPUREC_SEEDS, the programs hang for a minute before the look, and each one is looked at 1,000
+// With GPUREC_SEEDS, the programs hang for a minute before the snapshot, and each one is looked at 1,000
 // times.
 func TestHostHangs(t *testing.T) {
 	testclass.Root(t)
@@ -171,20 +171,20 @@ type hangingProgram struct {
 	tid     int // of the launching thread
 }
 
-// check looks at the program, and ends its delay.
+// check snapshots at the program, and ends its delay.
 func (p *hangingProgram) check(often bool) {
 	t, truth := p.t, simtest.ReadHostTruth(p.t, p.truth)
 	p.waitUntilStuck()
 	begin := time.Now()
-	th := lookAt(t, truth.Pid, p.tid)
-	if took := time.Since(begin); took > lookLimit {
-		t.Errorf("the look took %v", took)
+	th := takeSnapshot(t, truth.Pid, p.tid)
+	if took := time.Since(begin); took > snapshotLimit {
+		t.Errorf("the snapshot took %v", took)
 	}
 	fault := truth.Faults[len(truth.Faults)-1]
 	th.checkPlace(t, p.variant, fault)
 	th.checkReason(t, p.variant, fault)
 	if often {
-		lookAt(t, truth.Pid, p.tid, "--every", "1ms", "-n", "1000").checkPlace(t, p.variant, fault)
+		takeSnapshot(t, truth.Pid, p.tid, "--every", "1ms", "-n", "1000").checkPlace(t, p.variant, fault)
 	}
 	p.step()
 	got := p.expect("done")
@@ -201,7 +201,7 @@ func (p *hangingProgram) check(often bool) {
 // waitUntilStuck waits until the launching thread does not run any more. Some wake up again and again, and
 // threads that compute never wait.
 func (p *hangingProgram) waitUntilStuck() {
-	const looks = 20
+	const snapshots = 20
 	if slices.Contains([]string{"spin", "gil", "loader"}, p.variant.kinds) {
 		return
 	}
@@ -214,7 +214,7 @@ func (p *hangingProgram) waitUntilStuck() {
 			same = 0
 		}
 		last = switches
-		return same >= looks
+		return same >= snapshots
 	})
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -259,6 +260,7 @@ var mayImport = map[string][]string{
 	"analyze/units":            {},
 	"analyze/stats":            {"analyze/units"},
 	"analyze/changepoint":      {},
+	"analyze/spill":            {},
 	"analyze/catalog":          {"format", "analyze/units"},
 	"analyze/query":            {"format", "symbolize", "analyze/units"},
 	"analyze/model/addrmap":    {},
@@ -363,6 +365,7 @@ var mayImport = map[string][]string{
 	},
 	"analyze/model/activity": {
 		"format",
+		"analyze/spill",
 		"analyze/model/timeline",
 		"analyze/model/progress",
 		"analyze/model/origin",
@@ -380,6 +383,17 @@ var mayImport = map[string][]string{
 		"analyze/query",
 		"analyze/stats",
 		"analyze/units",
+	},
+	"analyze/model/survey": {
+		"format",
+		"analyze/model/caching",
+		"analyze/model/calls",
+		"analyze/model/hostmem",
+		"analyze/model/hosttime",
+		"analyze/model/livemem",
+		"analyze/model/objects",
+		"analyze/model/timeline",
+		"analyze/query",
 	},
 	"analyze/model/steps": {
 		"format",
@@ -482,6 +496,7 @@ var mayImport = map[string][]string{
 		"format",
 		"analyze/model/job",
 		"analyze/model/sampling",
+		"analyze/model/survey",
 		"analyze/model/timeline",
 		"analyze/query",
 		"analyze/catalog",
@@ -619,6 +634,7 @@ var mayImport = map[string][]string{
 		"cmd/gpurec/top",
 		"charm.land/bubbletea/v2",
 		"github.com/spf13/cobra",
+		"github.com/spf13/pflag",
 		"golang.org/x/sys",
 		"golang.org/x/term",
 	},
@@ -682,9 +698,8 @@ var belowReports = []string{
 	"analyze/model/objects",
 	"analyze/model/state",
 	"analyze/model/straggler",
+	"analyze/model/survey",
 	"analyze/model/threadstate",
-	"analyze/model/collective",
-	"analyze/model/job",
 	"analyze/model/clocks",
 	"analyze/model/rankstate",
 	"analyze/model/ranksteps",
@@ -755,10 +770,8 @@ func TestImportDirections(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, spec := range file.Imports {
-			if dep := strings.Trim(spec.Path.Value, `"`); !isAllowed(dep, allowed) {
-				t.Errorf("%s: %s must not import %s", path, folder, dep)
-			}
+		for _, dep := range breaches(file, allowed) {
+			t.Errorf("%s: %s must not import %s", path, folder, dep)
 		}
 		return nil
 	})
@@ -769,6 +782,69 @@ func TestImportDirections(t *testing.T) {
 		if !seen[folder] {
 			t.Errorf("mayImport lists %s, which has no Go files", folder)
 		}
+	}
+}
+
+// breaches returns the imports of a file that are not on the list.
+func breaches(file *ast.File, allowed []string) (list []string) {
+	for _, spec := range file.Imports {
+		if dep := strings.Trim(spec.Path.Value, `"`); !isAllowed(dep, allowed) {
+			list = append(list, dep)
+		}
+	}
+	return list
+}
+
+func TestBreachOfLayersIsFound(t *testing.T) {
+	testclass.Unit(t)
+	const source = `package survey
+import (
+	"slices"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/spf13/cobra"
+)`
+	file, err := parser.ParseFile(token.NewFileSet(), "survey.go", source, parser.ImportsOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{module + "analyze/report", "github.com/spf13/cobra"}
+	if got := breaches(file, mayImport["analyze/model/survey"]); !slices.Equal(got, want) {
+		t.Errorf("breaches %q, want %q", got, want)
+	}
+}
+
+// TestLayersHaveNoCycle checks the lists in mayImport: no folder may import itself by way of others. Folders that may
+// import everything below a folder are above it.
+func TestLayersHaveNoCycle(t *testing.T) {
+	testclass.Unit(t)
+	const visiting, done = 1, 2
+	state := make(map[string]int)
+	var visit func(folder string, path []string)
+	visit = func(folder string, path []string) {
+		switch path = append(path, folder); state[folder] {
+		case done:
+			return
+		case visiting:
+			t.Errorf("a cycle of imports: %s", strings.Join(path, " -> "))
+			return
+		}
+		state[folder] = visiting
+		for _, dep := range mayImport[folder] {
+			if in, all := strings.CutSuffix(dep, "/..."); all {
+				for other := range mayImport {
+					if isUnder(other, in) {
+						visit(other, path)
+					}
+				}
+				continue
+			}
+			visit(dep, path)
+		}
+		state[folder] = done
+	}
+	for folder := range mayImport {
+		visit(folder, nil)
 	}
 }
 

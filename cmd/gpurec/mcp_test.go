@@ -23,13 +23,14 @@ import (
 func servedFolder(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
-	tp := rulecases.TroubledRecording(t)
-	tp.Path = filepath.Join(folder, "run.parquet")
-	tp.WriteAndOpen()
+	recording := rulecases.TroubledRecording(t)
+	recording.Path = filepath.Join(folder, "run.parquet")
+	recording.WriteAndOpen()
 	return folder
 }
 
-// The client of the protocol's official SDK for node can use each tool of the server.
+// TestMCPOfficialClient checks that the client of the protocol's official SDK for node can use each
+// tool of the server.
 func TestMCPOfficialClient(t *testing.T) {
 	testclass.Unit(t)
 	sdk := viewers.ToolPath(t, "mcp", "node_modules", "@modelcontextprotocol", "sdk")
@@ -62,8 +63,8 @@ func TestMCPOfficialClient(t *testing.T) {
 	}
 }
 
-// The server as a process has no socket, opens no file outside of its folder but those of a Go program, and ends with
-// its input.
+// TestMCPProcess checks that the server as a process has no socket, opens no file outside of its
+// folder but those of a Go program, and ends with its input.
 func TestMCPProcess(t *testing.T) {
 	testclass.Unit(t)
 	folder := servedFolder(t)
@@ -130,7 +131,7 @@ func checkOpenFiles(t *testing.T, pid int, folder string) {
 	}
 }
 
-// Wrong command lines of mcp are usage errors.
+// TestMCPUsage checks that wrong command lines of mcp are usage errors.
 func TestMCPUsage(t *testing.T) {
 	testclass.Unit(t)
 	for _, c := range []struct{ args, stderr string }{

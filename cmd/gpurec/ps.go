@@ -267,9 +267,10 @@ func printPsJSON(out io.Writer, list ps.Listing, notes []string) error {
 	enc.SetIndent("", "  ")
 	return enc.Encode(struct {
 		Processes   []ps.Process `json:"processes"`
-		NotLookedAt int          `json:"not_looked_at"`
+		Denied      int          `json:"denied"`
+		NotLookedAt int          `json:"not_looked_at"` // the earlier name of denied
 		Notes       []string     `json:"notes"`
-	}{append([]ps.Process{}, list.Processes...), list.Denied, append([]string{}, notes...)})
+	}{append([]ps.Process{}, list.Processes...), list.Denied, list.Denied, append([]string{}, notes...)})
 }
 
 // psCSVColumns are the column names of the CSV output.

@@ -188,17 +188,19 @@ func TestPsJSON(t *testing.T) {
 	}
 	var got struct {
 		Processes   []map[string]any
+		Denied      *int `json:"denied"`
 		NotLookedAt *int `json:"not_looked_at"`
 		Notes       []string
 	}
 	must(t, json.Unmarshal(out.Bytes(), &got))
-	if len(got.Processes) != 3 || *got.NotLookedAt != 2 || !slices.Equal(got.Notes, []string{"a note"}) ||
+	if len(got.Processes) != 3 || *got.Denied != 2 || *got.NotLookedAt != 2 ||
+		!slices.Equal(got.Notes, []string{"a note"}) ||
 		got.Processes[0]["rank"] != 3.0 {
 		t.Errorf("%+v", got)
 	}
 	out.Reset()
 	must(t, printPsJSON(&out, ps.Listing{}, nil))
-	const empty = "{\n  \"processes\": [],\n  \"not_looked_at\": 0,\n  \"notes\": []\n}\n"
+	const empty = "{\n  \"processes\": [],\n  \"denied\": 0,\n  \"not_looked_at\": 0,\n  \"notes\": []\n}\n"
 	if out.String() != empty {
 		t.Errorf("the JSON of an empty list is %s", out.String())
 	}

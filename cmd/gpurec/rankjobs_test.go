@@ -403,7 +403,7 @@ func whereOf(r *report.Report, rank int) string {
 	return ""
 }
 
-// namesRank reports whether a text has a phrase, and not only as the begin of a longer number.
+// namesRank reports whether a text has a phrase, and not only as the start of a longer number.
 func namesRank(text, phrase string) bool {
 	i := strings.Index(text, phrase)
 	return i >= 0 && (i+len(phrase) == len(text) || !strings.ContainsAny(text[i+len(phrase):][:1], "0123456789"))

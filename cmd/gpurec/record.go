@@ -41,10 +41,10 @@ Targets: -p PID may be a launcher such as torchrun, srun or mpirun. gpurec also 
 its running and future children. --all, --comm and --cgroup record matching processes
 that are running, and wait for new ones. "gpurec ps" lists the processes that use CUDA.
 
-With -- COMMAND, gpurec stops a thread of the command for moments: when it has just loaded
-a library with probes, and when it first calls CUDA. The thread continues when probes and
+With -- COMMAND, gpurec briefly pauses a thread of the command: when it has just loaded a
+library with probes, and when it first calls CUDA. The thread continues when probes and
 unwind tables are in place, at the latest after --hold-max. It receives no signal. gpurec
-never stops processes of -p, --all, --comm or --cgroup.
+never pauses processes of -p, --all, --comm or --cgroup.
 
 Stacks: by default gpurec unwinds complete stacks. For a frequent call it reuses the stack
 of an equal-looking call, and marks the reused stack as inferred. With --stacks full it
@@ -58,14 +58,14 @@ and totals. This is also the fallback for PyTorch builds that expose nothing els
 Overhead: above 8,000 kernel launches a second, gpurec records the duration and result of
 launches for 1 second in 10. It stops recording getters such as cuCtxGetCurrent above
 2,000 calls a second. --keep-returns and --keep-getters turn these two limits off.
-Above --max-overhead, gpurec records kernel launches for a part of the time only, and
+Above --max-overhead, gpurec records kernel launches only part of the time, and
 unwinds fewer stacks. Reports then estimate the number of launches. It always records all
 other calls. With --max-overhead off it records everything.
 
-GPU times: with --gpu-time, gpurec reads from outside when operations of the GPU begin, and
-when copies between host and device end. With auto it reads at launches, and 1,000 times a
-second. With full it uses one CPU per process. Where the driver does not show this, gpurec
-records without GPU times.
+GPU times: with --gpu-time, gpurec reads the start times of GPU operations, and the end times
+of copies between host and device, from the driver's memory. With auto it reads at launches,
+and 1,000 times a second. With full it uses one CPU per process. If the driver does not show
+these times, gpurec records without them.
 
 Arguments: with --kernel-args, gpurec reads the arguments of kernel launches. It keeps those
 of the last 16 launches of each stream, or of N with --kernel-args=N. It writes them when
@@ -80,7 +80,7 @@ continues to record. Each capture is a recording of its own. The events are:
   oom       memory could not be allocated, and a retry did not succeed
   xid       the driver reported a severe error of a GPU
   sticky    an error after which a CUDA context can do nothing
-  hang      a call has not returned for --hang-after; with the stacks of all threads
+  hang      a call has not returned for --hang-after (captured with the stacks of all threads)
   exit      a process was ended by SIGSEGV, SIGABRT, SIGBUS or SIGKILL
   throttle  the hardware has reduced the clocks of a GPU for a minute
   idle      a GPU with memory in use did nothing for 10 minutes
@@ -129,9 +129,9 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 	f.triggers.register(cmd)
 	flags.BoolVar(&f.opt.Force, "force", false, "replace FILE if it exists")
 	flags.BoolVar(&f.noChildren, "no-children", false, "do not record child processes")
-	flags.DurationVar(&f.opt.HoldMax, "hold-max", f.opt.HoldMax, "stop a thread of COMMAND for at most `TIME` until "+
-		"it is covered")
-	flags.BoolVar(&f.noHold, "no-hold", false, "never stop threads of COMMAND; its first calls may be missing")
+	flags.DurationVar(&f.opt.HoldMax, "hold-max", f.opt.HoldMax, "pause a thread of COMMAND for at most `TIME` while "+
+		"probes are attached")
+	flags.BoolVar(&f.noHold, "no-hold", false, "never pause threads of COMMAND; its first calls may be missing")
 	flags.BoolVar(&f.noCache, "no-cache", false, "neither read nor keep unwind tables in "+defaultTableFolder)
 	flags.BoolVar(&f.opt.All, "all", false, "record every process that uses CUDA")
 	flags.StringVar(&f.opt.Comm, "comm", "", "record every process named `NAME`, as in /proc/PID/comm")
@@ -161,11 +161,8 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 	)
 	flags.DurationVar(&f.opt.NVMLInterval, "nvml-interval", f.opt.NVMLInterval, "sample the GPUs every `TIME`; 0: "+
 		"no samples")
-	flags.Var(
-		(*gpuTimeFlag)(&f.opt.GPUTime),
-		"gpu-time",
-		"record when GPU operations begin: off, auto, full (one CPU per process) or a `RATE` (20kHz)",
-	)
+	flags.Var((*gpuTimeFlag)(&f.opt.GPUTime), "gpu-time", "record GPU operation times: off, auto, full (one CPU per "+
+		"process), or a polling `RATE` (20kHz)")
 	flags.Var((*kernelArgsFlag)(&f.opt.KernelArgs), "kernel-args", "record arguments of the last `N` launches of each "+
 		"stream, or of all")
 	flags.Lookup("kernel-args").NoOptDefVal = strconv.Itoa(defaultKernelArgs)
@@ -209,7 +206,7 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 // recorderMemoryLimitBytes is the recorder's Go memory limit. The garbage collector runs more often
 // near the limit, so that the recorder takes little memory from the recorded processes. Stacks of threads
 // need the unwind tables of all libraries, 60 to 100 MiB for PyTorch, at the end of a recording, and with --host
-// all the time. With less than the recorder needs, the collector would run without a pause.
+// all the time. If the limit were below what the recorder needs, the collector would run all the time.
 const recorderMemoryLimitBytes, hostMemoryLimitBytes = 256 << 20, 384 << 20
 
 // recorderProcessors is the largest number of processors that run the recorder's Go code. On a large

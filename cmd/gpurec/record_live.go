@@ -38,7 +38,7 @@ type liveWarning struct {
 // warningShown is how long the table shows a warning instead of its keys.
 const warningShown = 10 * time.Second
 
-// Values of --live.
+// liveTable and liveJSON are the values of --live.
 const liveTable, liveJSON = "table", "json"
 
 // checkLive makes the display of --live. It returns a *message.UsageError for a wrong value.

@@ -27,10 +27,10 @@ func newShipCommand() *cobra.Command {
 		Use:   "ship",
 		Short: "Serve the numbers of the running agent to Prometheus",
 		Long: `ship serves the numbers of the running agent at http://` + defaultShipAddress + `/metrics, for
-Prometheus and programs that read its formats. They are those of GPUs, processes, errors,
-Xids, triggers and of the agent itself. docs/metrics.md lists all of them.
+Prometheus and programs that read its formats. The numbers are about GPUs, processes, errors,
+Xids, triggers and the agent itself. docs/metrics.md lists all of them.
 
-ship needs no privileges but access to the agent's socket. If no agent answers,
+ship needs access to the agent's socket, and no privileges. If no agent answers,
 gpurec_agent_up is 0; ship asks again with the next scrape. Anyone who can connect to
 --listen can read the numbers.`,
 		Example: `  gpurec ship                                      # until SIGTERM

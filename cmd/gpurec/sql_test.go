@@ -49,13 +49,13 @@ func sqlRun(t *testing.T, folder, stdin string, args ...string) (stdout, stderr 
 // sqlRecording writes a recording with `launches` launches to the path.
 func sqlRecording(t *testing.T, path string, launches int) {
 	t.Helper()
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	for i := range int64(launches) {
-		tp.AddLaunch(i*analyzetest.Ms, 1000, "axpy", 7, 0)
+		recording.AddLaunch(i*analyzetest.Ms, 1000, "axpy", 7, 0)
 	}
 	must(t, os.MkdirAll(filepath.Dir(path), 0o700))
-	tp.Path = path
-	tp.WriteAndOpen()
+	recording.Path = path
+	recording.WriteAndOpen()
 }
 
 // TestSQLPaths queries recordings whose paths could be patterns, partitions, addresses or SQL.

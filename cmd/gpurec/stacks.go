@@ -16,6 +16,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/gpurec/gpurec/record/hoststack"
 	"github.com/gpurec/gpurec/record/privilege"
@@ -26,12 +27,12 @@ var stacksOutputFormats = []string{"text", "json", "folded"}
 
 // stacksFlags are the flags of the verb stacks.
 type stacksFlags struct {
-	pids    []int
-	tree    bool
-	format  string
-	every   time.Duration
-	looks   int
-	timeout time.Duration
+	pids      []int
+	tree      bool
+	format    string
+	every     time.Duration
+	snapshots int
+	timeout   time.Duration
 }
 
 func newStacksCommand() *cobra.Command {
@@ -45,8 +46,8 @@ process that hangs, also if gpurec did not record it before.
 
 It does not stop the process, uses no ptrace, and writes nothing into it. Threads that
 wait are read by a BPF iterator. Threads that run are sampled by a CPU-clock event. A
-stack is shown only if its thread did not run while it was read. Threads that moved in
-each try are shown as missed, with their state.
+stack is shown only if its thread did not run while it was read. A thread that ran
+during every attempt is listed as missed, with its state.
 
 Of processes that use NCCL, it shows the communicators: rank, size, and how many
 collectives of each function the rank has launched. With several ranks, it shows which
@@ -70,11 +71,12 @@ process, and 0 if some stacks are missing.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntSliceVarP(&f.pids, "pid", "p", nil, "look at process `PID`; repeatable")
-	flags.BoolVar(&f.tree, "tree", false, "also look at the descendants of the processes")
+	flags.SetNormalizeFunc(renameLooks)
+	flags.IntSliceVarP(&f.pids, "pid", "p", nil, "show process `PID`; repeatable")
+	flags.BoolVar(&f.tree, "tree", false, "also show the descendants of the processes")
 	flags.StringVar(&f.format, "format", stacksOutputFormats[0], "print as "+strings.Join(stacksOutputFormats, ", "))
-	flags.DurationVar(&f.every, "every", time.Second, "time between two looks, with -n")
-	flags.IntVarP(&f.looks, "looks", "n", 1, "number of looks; 0: until interrupted")
+	flags.DurationVar(&f.every, "every", time.Second, "time between two snapshots, with -n")
+	flags.IntVarP(&f.snapshots, "snapshots", "n", 1, "number of snapshots; 0: until interrupted")
 	flags.DurationVar(
 		&f.timeout,
 		"timeout",
@@ -89,6 +91,14 @@ process, and 0 if some stacks are missing.`,
 	return cmd
 }
 
+// renameLooks accepts --looks, the earlier name of --snapshots.
+func renameLooks(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	if name == "looks" {
+		name = "snapshots"
+	}
+	return pflag.NormalizedName(name)
+}
+
 // check returns a usage error for wrong flags.
 func (f *stacksFlags) check() error {
 	switch {
@@ -97,8 +107,8 @@ func (f *stacksFlags) check() error {
 	case !slices.Contains(stacksOutputFormats, f.format):
 		return message.Usagef("gpurec stacks --help", "--format %s: must be one of %s", f.format,
 			strings.Join(stacksOutputFormats, ", "))
-	case f.looks < 0:
-		return message.Usagef("gpurec stacks --help", "-n %d: must be 0 or more", f.looks)
+	case f.snapshots < 0:
+		return message.Usagef("gpurec stacks --help", "-n %d: must be 0 or more", f.snapshots)
 	case f.every < 0:
 		return message.Usagef("gpurec stacks --help", "--every %v: must be 0 or more", f.every)
 	case f.timeout <= 0:
@@ -112,41 +122,41 @@ func (f *stacksFlags) check() error {
 	return nil
 }
 
-// run takes and prints the looks.
+// run takes and prints the snapshots.
 func (f *stacksFlags) run(ctx context.Context) error {
-	looker, err := hoststack.Open()
+	snapshotter, err := hoststack.Open()
 	if err != nil {
 		return f.explainOpenError(err)
 	}
-	defer looker.Close()
+	defer snapshotter.Close()
 	if err := hoststack.DropPrivileges(); err != nil {
 		return fmt.Errorf("drop capabilities: %w", err)
 	}
-	printer := newStacksPrinter(f.format, os.Stdout, f.looks != 1)
+	printer := newStacksPrinter(f.format, os.Stdout, f.snapshots != 1)
 	communicators := newCommunicatorReader(f.timeout)
 	next := time.Now()
-	for n := 0; f.looks == 0 || n < f.looks; n++ {
+	for n := 0; f.snapshots == 0 || n < f.snapshots; n++ {
 		if n > 0 && !waitUntil(ctx, next) {
 			break
 		}
 		next = time.Now().Add(f.every)
-		looks, err := f.lookAll(ctx, looker)
+		snapshots, err := f.takeAll(ctx, snapshotter)
 		if ctx.Err() != nil {
-			break // an interrupted look lacks stacks
+			break // an interrupted snapshot lacks stacks
 		}
 		if err != nil {
 			var gone *process.Error
 			if n > 0 && errors.As(err, &gone) {
-				message.Notef("%v; %s taken", err, units.CountWithNoun(int64(n), "look"))
+				message.Notef("%v; %s taken", err, units.CountWithNoun(int64(n), "snapshot"))
 				break
 			}
-			return f.explainLookError(err)
+			return f.explainSnapshotError(err)
 		}
 		var read []processCommunicators
 		if f.format != "folded" {
-			read = communicators.read(ctx, looks)
+			read = communicators.read(ctx, snapshots)
 		}
-		if err := printer.print(looks, read); err != nil {
+		if err := printer.print(snapshots, read); err != nil {
 			return err
 		}
 	}
@@ -165,9 +175,12 @@ func waitUntil(ctx context.Context, when time.Time) bool {
 	}
 }
 
-// lookAll looks once at each process, and with --tree at the descendants, without gpurec itself. A
+// takeAll takes a snapshot of each process, and with --tree of the descendants, without gpurec itself. A
 // descendant that has ended meanwhile is left out.
-func (f *stacksFlags) lookAll(ctx context.Context, looker *hoststack.Looker) ([]*hoststack.Look, error) {
+func (f *stacksFlags) takeAll(
+	ctx context.Context,
+	snapshotter *hoststack.Snapshotter,
+) ([]*hoststack.ProcessSnapshot, error) {
 	pids := slices.Clone(f.pids)
 	if f.tree {
 		for _, pid := range process.Descendants(f.pids) {
@@ -176,20 +189,20 @@ func (f *stacksFlags) lookAll(ctx context.Context, looker *hoststack.Looker) ([]
 			}
 		}
 	}
-	var looks []*hoststack.Look
+	var snapshots []*hoststack.ProcessSnapshot
 	for i, pid := range pids {
 		ctx, cancel := context.WithTimeout(ctx, f.timeout)
-		look, err := looker.Look(ctx, pid)
+		snapshot, err := snapshotter.Take(ctx, pid)
 		cancel()
 		if errors.Is(err, process.ErrNoProcess) && i >= len(f.pids) {
 			continue
 		}
 		if err != nil {
-			return looks, err
+			return snapshots, err
 		}
-		looks = append(looks, look)
+		snapshots = append(snapshots, snapshot)
 	}
-	return looks, nil
+	return snapshots, nil
 }
 
 // explainOpenError adds advice to an error of loading the BPF programs.
@@ -204,8 +217,8 @@ func (f *stacksFlags) explainOpenError(err error) error {
 	return err
 }
 
-// explainLookError adds advice to an error of a look.
-func (f *stacksFlags) explainLookError(err error) error {
+// explainSnapshotError adds advice to an error of a snapshot.
+func (f *stacksFlags) explainSnapshotError(err error) error {
 	if errors.Is(err, process.ErrNoProcess) {
 		return message.WithHint(err, "sudo gpurec ps")
 	}

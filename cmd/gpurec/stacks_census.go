@@ -15,7 +15,8 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// firstCensusInterval is the time between the two readings of the first look. Later looks compare with the look before.
+// firstCensusInterval is the time between the two readings of the first snapshot. Later snapshots compare
+// with the snapshot before.
 const firstCensusInterval = 250 * time.Millisecond
 
 // communicatorReader reads the communicators of processes, and notes since when their counts have not changed.
@@ -53,19 +54,22 @@ func newCommunicatorReader(timeout time.Duration) *communicatorReader {
 	}
 }
 
-// read returns the communicators of each process that was looked at. The first time, it reads them twice.
-func (r *communicatorReader) read(ctx context.Context, looks []*hoststack.Look) []processCommunicators {
+// read returns the communicators of each process with a snapshot. The first time, it reads them twice.
+func (r *communicatorReader) read(ctx context.Context, snapshots []*hoststack.ProcessSnapshot) []processCommunicators {
 	isFirst := len(r.standing) == 0
-	list := r.readOnce(ctx, looks)
+	list := r.readOnce(ctx, snapshots)
 	if !isFirst || len(r.standing) == 0 || !waitUntil(ctx, time.Now().Add(firstCensusInterval)) {
 		return list
 	}
-	return r.readOnce(ctx, looks)
+	return r.readOnce(ctx, snapshots)
 }
 
-func (r *communicatorReader) readOnce(ctx context.Context, looks []*hoststack.Look) (list []processCommunicators) {
-	for _, look := range looks {
-		p := r.readProcess(ctx, look.Pid)
+func (r *communicatorReader) readOnce(
+	ctx context.Context,
+	snapshots []*hoststack.ProcessSnapshot,
+) (list []processCommunicators) {
+	for _, snapshot := range snapshots {
+		p := r.readProcess(ctx, snapshot.Pid)
 		if !errors.Is(p.err, communicator.ErrNoLibrary) {
 			list = append(list, p)
 		}

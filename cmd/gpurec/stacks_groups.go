@@ -13,17 +13,17 @@ import (
 	"github.com/gpurec/gpurec/record/hoststack"
 )
 
-// groupLooks groups processes by what their main threads do. Helpers of a rank are left out.
-func groupLooks(looks []*hoststack.Look) []threadstate.Group {
+// groupSnapshots groups processes by what their main threads do. Helpers of a rank are left out.
+func groupSnapshots(snapshots []*hoststack.ProcessSnapshot) []threadstate.Group {
 	var members []threadstate.Member
-	for _, look := range looks {
-		l := newThreadLook(look)
+	for _, snapshot := range snapshots {
+		l := newThreadSnapshot(snapshot)
 		t := l.Main(0)
 		if t == nil {
 			continue
 		}
-		m := threadstate.Member{Look: l, Thread: t, Rank: threadstate.UnknownRank}
-		if id := look.Identity; id != nil {
+		m := threadstate.Member{Snapshot: l, Thread: t, Rank: threadstate.UnknownRank}
+		if id := snapshot.Identity; id != nil {
 			m.Job = id.Job
 			if id.Rank != nil {
 				m.Rank = int64(*id.Rank)
@@ -34,13 +34,13 @@ func groupLooks(looks []*hoststack.Look) []threadstate.Group {
 	return threadstate.GroupMembers(threadstate.DropHelpers(members))
 }
 
-// newThreadLook returns a look in the form of recordings.
-func newThreadLook(look *hoststack.Look) *threadstate.Look {
-	l := &threadstate.Look{Pid: int32(look.Pid), AtNs: look.Taken.UnixNano()}
-	for i := range look.Threads {
-		t := &look.Threads[i]
+// newThreadSnapshot returns a snapshot in the form of recordings.
+func newThreadSnapshot(snapshot *hoststack.ProcessSnapshot) *threadstate.Snapshot {
+	l := &threadstate.Snapshot{Pid: int32(snapshot.Pid), AtNs: snapshot.Taken.UnixNano()}
+	for i := range snapshot.Threads {
+		t := &snapshot.Threads[i]
 		l.Threads = append(l.Threads, threadstate.Thread{
-			Pid: int32(look.Pid), Tid: int32(t.Tid), Name: t.Name, State: t.State, OffNs: t.OffNs, Wait: t.Wait,
+			Pid: int32(snapshot.Pid), Tid: int32(t.Tid), Name: t.Name, State: t.State, OffNs: t.OffNs, Wait: t.Wait,
 			Frames: t.Frames,
 		})
 	}
@@ -70,7 +70,7 @@ func describeGroups(groups []threadstate.Group) []string {
 			"  %s%s: %s",
 			groupLabel(&groups[i]),
 			differs,
-			first.Look.Describe(first.Thread, first.Thread.OffNs),
+			first.Snapshot.Describe(first.Thread, first.Thread.OffNs),
 		)
 		lines = append(lines, strings.Map(message.Printable, text))
 	}
@@ -84,9 +84,9 @@ const maxGroupLabels = 16
 func groupLabel(g *threadstate.Group) string {
 	var labels []string
 	for _, m := range g.Members[:min(len(g.Members), maxGroupLabels)] {
-		label := fmt.Sprintf("process %d", m.Look.Pid)
+		label := fmt.Sprintf("process %d", m.Snapshot.Pid)
 		if m.Rank != threadstate.UnknownRank {
-			label = fmt.Sprintf("rank %d (process %d)", m.Rank, m.Look.Pid)
+			label = fmt.Sprintf("rank %d (process %d)", m.Rank, m.Snapshot.Pid)
 		}
 		labels = append(labels, label)
 	}
@@ -110,10 +110,10 @@ func newJSONGroups(groups []threadstate.Group) []jsonGroup {
 	for i := range groups {
 		first := &groups[i].Members[0]
 		g := jsonGroup{
-			Tid: first.Thread.Tid, Does: first.Look.Why(first.Thread), At: first.Thread.Site(), Differs: i > 0,
+			Tid: first.Thread.Tid, Does: first.Snapshot.Why(first.Thread), At: first.Thread.Site(), Differs: i > 0,
 		}
 		for _, m := range groups[i].Members {
-			g.Pids = append(g.Pids, m.Look.Pid)
+			g.Pids = append(g.Pids, m.Snapshot.Pid)
 		}
 		list = append(list, g)
 	}

@@ -20,14 +20,14 @@ import (
 	"github.com/gpurec/gpurec/record/hoststack"
 )
 
-// stacksPrinter prints looks in one format.
+// stacksPrinter prints snapshots in one format.
 type stacksPrinter struct {
 	format string
 	out    io.Writer
-	// many says that more than one look is printed: each JSON object is then one line.
+	// many says that more than one snapshot is printed: each JSON object is then one line.
 	many   bool
-	folded map[string]int // threads by folded stack, of all looks
-	// threads and missed count over all looks.
+	folded map[string]int // threads by folded stack, of all snapshots
+	// threads and missed count over all snapshots.
 	threads, missed, truncated int64
 }
 
@@ -35,31 +35,31 @@ func newStacksPrinter(format string, out io.Writer, many bool) *stacksPrinter {
 	return &stacksPrinter{format: format, out: out, many: many, folded: make(map[string]int)}
 }
 
-// print prints one look at some processes. The folded format is printed at the end.
-func (p *stacksPrinter) print(looks []*hoststack.Look, communicators []processCommunicators) error {
-	for _, look := range looks {
-		p.threads += int64(len(look.Threads))
-		p.missed += int64(look.Count(hoststack.StatusMissed))
-		p.truncated += int64(look.Count(hoststack.StatusTruncated))
+// print prints one snapshot of some processes. The folded format is printed at the end.
+func (p *stacksPrinter) print(snapshots []*hoststack.ProcessSnapshot, communicators []processCommunicators) error {
+	for _, snapshot := range snapshots {
+		p.threads += int64(len(snapshot.Threads))
+		p.missed += int64(snapshot.Count(hoststack.StatusMissed))
+		p.truncated += int64(snapshot.Count(hoststack.StatusTruncated))
 		if p.format == "folded" {
-			p.fold(look)
+			p.fold(snapshot)
 		}
 		if p.format != "json" {
-			for _, note := range look.Notes {
-				message.Warningf("process %d: %s", look.Pid, note)
+			for _, note := range snapshot.Notes {
+				message.Warningf("process %d: %s", snapshot.Pid, note)
 			}
 		}
 	}
 	switch p.format {
 	case "text":
-		return printStacksText(p.out, looks, communicators)
+		return printStacksText(p.out, snapshots, communicators)
 	case "json":
-		return printStacksJSON(p.out, looks, communicators, p.many)
+		return printStacksJSON(p.out, snapshots, communicators, p.many)
 	}
 	return nil
 }
 
-// finish prints folded stacks, and the share of complete stacks if there were several looks.
+// finish prints folded stacks, and the share of complete stacks if there were several snapshots.
 func (p *stacksPrinter) finish() error {
 	if p.many || p.format == "folded" {
 		message.Notef("%s: %s truncated, %s missed", units.CountWithNoun(p.threads, "stack"),
@@ -80,10 +80,10 @@ func (p *stacksPrinter) finish() error {
 	return w.Flush()
 }
 
-// fold counts the stacks of a look: thread name first, then frames from the first to the innermost.
-func (p *stacksPrinter) fold(look *hoststack.Look) {
-	for i := range look.Threads {
-		t := &look.Threads[i]
+// fold counts the stacks of a snapshot: thread name first, then frames from the first to the innermost.
+func (p *stacksPrinter) fold(snapshot *hoststack.ProcessSnapshot) {
+	for i := range snapshot.Threads {
+		t := &snapshot.Threads[i]
 		parts := []string{foldedText(t.Name)}
 		if t.Status != hoststack.StatusComplete {
 			parts = append(parts, "["+t.Status+"]")
@@ -113,22 +113,26 @@ func stackFrameName(f *format.Frame) string {
 	return name
 }
 
-// printStacksText prints looks for people. Threads with equal stacks and states share them.
-func printStacksText(out io.Writer, looks []*hoststack.Look, communicators []processCommunicators) error {
+// printStacksText prints snapshots for people. Threads with equal stacks and states share them.
+func printStacksText(
+	out io.Writer,
+	snapshots []*hoststack.ProcessSnapshot,
+	communicators []processCommunicators,
+) error {
 	w := bufio.NewWriter(out)
-	groups := groupLooks(looks)
+	groups := groupSnapshots(snapshots)
 	for _, line := range describeGroups(groups) {
 		fmt.Fprintln(w, line)
 	}
-	for i, look := range looks {
-		if i > 0 || len(groups) > 1 || len(looks) > 1 {
+	for i, snapshot := range snapshots {
+		if i > 0 || len(groups) > 1 || len(snapshots) > 1 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintln(w, describeLook(look))
-		for _, group := range groupThreads(look.Threads) {
+		fmt.Fprintln(w, describeSnapshot(snapshot))
+		for _, group := range groupThreads(snapshot.Threads) {
 			fmt.Fprintln(w)
 			for _, t := range group {
-				fmt.Fprintln(w, describeThread(t, look))
+				fmt.Fprintln(w, describeThread(t, snapshot))
 			}
 			for j := range group[0].Frames {
 				fmt.Fprintf(w, "    %s\n", describeFrame(&group[0].Frames[j]))
@@ -139,19 +143,19 @@ func printStacksText(out io.Writer, looks []*hoststack.Look, communicators []pro
 	return w.Flush()
 }
 
-// describeLook returns the first line of a look: the process and how many stacks are complete.
-func describeLook(look *hoststack.Look) string {
-	parts := []string{units.CountWithNoun(int64(look.Count(hoststack.StatusComplete)), "stack") + " complete"}
+// describeSnapshot returns the first line of a snapshot: the process and how many stacks are complete.
+func describeSnapshot(snapshot *hoststack.ProcessSnapshot) string {
+	parts := []string{units.CountWithNoun(int64(snapshot.Count(hoststack.StatusComplete)), "stack") + " complete"}
 	for _, status := range []string{hoststack.StatusTruncated, hoststack.StatusMissed} {
-		if n := look.Count(status); n > 0 {
+		if n := snapshot.Count(status); n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, status))
 		}
 	}
-	text := fmt.Sprintf("process %d (%s): %s, %s, in %s", look.Pid, look.Name,
-		units.CountWithNoun(int64(len(look.Threads)), "thread"), strings.Join(parts, ", "),
-		units.FormatDuration(look.Took.Nanoseconds()))
-	if look.Python != "" {
-		text += ", Python " + look.Python
+	text := fmt.Sprintf("process %d (%s): %s, %s, in %s", snapshot.Pid, snapshot.Name,
+		units.CountWithNoun(int64(len(snapshot.Threads)), "thread"), strings.Join(parts, ", "),
+		units.FormatDuration(snapshot.Took.Nanoseconds()))
+	if snapshot.Python != "" {
+		text += ", Python " + snapshot.Python
 	}
 	return strings.Map(message.Printable, text)
 }
@@ -179,12 +183,16 @@ func groupThreads(threads []hoststack.Thread) [][]*hoststack.Thread {
 }
 
 // describeThread returns the line of a thread: state, system call, reason of the wait, times, CUDA call.
-func describeThread(t *hoststack.Thread, look *hoststack.Look) string {
+func describeThread(t *hoststack.Thread, snapshot *hoststack.ProcessSnapshot) string {
 	text := fmt.Sprintf("thread %d %q: %s", t.Tid, t.Name, t.State)
 	if t.SystemCall != "" && t.State != hoststack.StateRunning && t.State != hoststack.StateRunnable {
 		text += " in " + t.SystemCall
 	}
-	if why := catalog.DescribeWait(&t.Wait, findOwnerLine(look, t)); why != "" && t.Wait.Reason != format.ReasonSleep {
+	if why := catalog.DescribeWait(
+		&t.Wait,
+		findOwnerLine(snapshot, t),
+	); why != "" &&
+		t.Wait.Reason != format.ReasonSleep {
 		text += ": " + why
 	}
 	if t.InIOWait && t.Wait.Reason != format.ReasonFile && t.Wait.Reason != format.ReasonPageFault {
@@ -204,10 +212,10 @@ func describeThread(t *hoststack.Thread, look *hoststack.Look) string {
 }
 
 // findOwnerLine returns where the owner of a lock is: its innermost Python line, or else its innermost
-// named function outside of the kernel. It returns "" if the owner is not in the look.
-func findOwnerLine(look *hoststack.Look, waiter *hoststack.Thread) string {
-	for i := range look.Threads {
-		t := &look.Threads[i]
+// named function outside of the kernel. It returns "" if the owner is not in the snapshot.
+func findOwnerLine(snapshot *hoststack.ProcessSnapshot, waiter *hoststack.Thread) string {
+	for i := range snapshot.Threads {
+		t := &snapshot.Threads[i]
 		if waiter.Wait.OwnerTid == 0 || t.Tid != int(waiter.Wait.OwnerTid) {
 			continue
 		}
@@ -227,8 +235,8 @@ func describeFrame(f *format.Frame) string {
 	return strings.Map(message.Printable, text)
 }
 
-// jsonLook is a look at one process in JSON.
-type jsonLook struct {
+// jsonSnapshot is a snapshot of one process in JSON.
+type jsonSnapshot struct {
 	Pid         int          `json:"pid"`
 	Name        string       `json:"name"`
 	TakenUnixNs int64        `json:"taken_unix_ns"`
@@ -276,19 +284,19 @@ type jsonFrame struct {
 	Address  string `json:"address,omitempty"` // hexadecimal: JSON numbers have 53 bits
 }
 
-// printStacksJSON prints one object with the looks. With several looks, each object is one line.
+// printStacksJSON prints one object with the snapshots. With several snapshots, each object is one line.
 func printStacksJSON(
-	out io.Writer, looks []*hoststack.Look, communicators []processCommunicators, oneLine bool,
+	out io.Writer, snapshots []*hoststack.ProcessSnapshot, communicators []processCommunicators, oneLine bool,
 ) error {
 	object := struct {
-		Processes     []jsonLook       `json:"processes"`
+		Processes     []jsonSnapshot   `json:"processes"`
 		Groups        []jsonGroup      `json:"groups"`
 		Communicators []jsonComparison `json:"communicators"`
-	}{[]jsonLook{}, newJSONGroups(groupLooks(looks)), newJSONComparisons(communicators)}
-	for _, look := range looks {
-		j := newJSONLook(look)
+	}{[]jsonSnapshot{}, newJSONGroups(groupSnapshots(snapshots)), newJSONComparisons(communicators)}
+	for _, snapshot := range snapshots {
+		j := newJSONSnapshot(snapshot)
 		for i := range communicators {
-			if p := &communicators[i]; p.pid == look.Pid {
+			if p := &communicators[i]; p.pid == snapshot.Pid {
 				j.CommunicatorsMissing = p.describeMissing()
 				if p.err == nil {
 					j.Communicators = newJSONCommunicators(p)
@@ -305,18 +313,24 @@ func printStacksJSON(
 	return enc.Encode(object)
 }
 
-func newJSONLook(look *hoststack.Look) jsonLook {
-	l := jsonLook{
-		Pid: look.Pid, Name: look.Name, TakenUnixNs: look.Taken.UnixNano(), TookNs: look.Took.Nanoseconds(),
-		Python: look.Python, Complete: look.Count(hoststack.StatusComplete),
-		Truncated: look.Count(hoststack.StatusTruncated), Missed: look.Count(hoststack.StatusMissed),
-		Notes: append([]string{}, look.Notes...), Threads: []jsonThread{},
+func newJSONSnapshot(snapshot *hoststack.ProcessSnapshot) jsonSnapshot {
+	l := jsonSnapshot{
+		Pid:         snapshot.Pid,
+		Name:        snapshot.Name,
+		TakenUnixNs: snapshot.Taken.UnixNano(),
+		TookNs:      snapshot.Took.Nanoseconds(),
+		Python:      snapshot.Python,
+		Complete:    snapshot.Count(hoststack.StatusComplete),
+		Truncated:   snapshot.Count(hoststack.StatusTruncated),
+		Missed:      snapshot.Count(hoststack.StatusMissed),
+		Notes:       append([]string{}, snapshot.Notes...),
+		Threads:     []jsonThread{},
 	}
-	if look.Identity != nil {
-		l.Rank = look.Identity.Rank
+	if snapshot.Identity != nil {
+		l.Rank = snapshot.Identity.Rank
 	}
-	for i := range look.Threads {
-		l.Threads = append(l.Threads, newJSONThread(&look.Threads[i]))
+	for i := range snapshot.Threads {
+		l.Threads = append(l.Threads, newJSONThread(&snapshot.Threads[i]))
 	}
 	return l
 }

@@ -21,7 +21,7 @@ func newTopCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top [-p PID]",
 		Short: "Show what processes that use CUDA do now",
-		Long: `top attaches to running processes, as "gpurec record" does. It shows their numbers of the
+		Long: `top attaches to running processes, as "gpurec record" does. It shows, for the
 last second: kernel launches, calls, time in calls that wait for the GPU, live memory and
 failed calls. For PyTorch, it shows the totals of the allocator. Without -p, --comm or
 --cgroup it shows every process that uses CUDA.

@@ -3,7 +3,7 @@
  * SIMCUDA_CHANNELS turns it on; without it, nothing in this file is used.
  *
  * A submission computes the start and the end of its operation at once, from the time of the call and
- * the end of earlier operations. The GPU thread publishes an operation when its begin has come, or the end of a
+ * the end of earlier operations. The GPU thread publishes an operation when its start has come, or the end of a
  * copy: it writes the ledger line, then the slot. A late GPU thread makes a word visible late, and never makes it
  * wrong. All times are CLOCK_MONOTONIC in ns unless a name says otherwise.
  */

@@ -69,36 +69,36 @@ type dictionaryIndexes struct {
 }
 
 // appendRows appends n rows and returns their part of values.
-func (x *dictionaryIndexes) appendRows(n int) []int32 {
-	first := x.numRows()
-	if need := first + n; need > cap(x.values) {
+func (d *dictionaryIndexes) appendRows(n int) []int32 {
+	first := d.numRows()
+	if need := first + n; need > cap(d.values) {
 		// A quarter more, not twice as much: every column keeps this memory.
-		values := make([]int32, len(x.values), max(cap(x.values)*5/4, need, 1024))
-		copy(values, x.values)
-		x.values = values
+		values := make([]int32, len(d.values), max(cap(d.values)*5/4, need, 1024))
+		copy(values, d.values)
+		d.values = values
 	}
-	if x.same > 0 {
-		clear(x.values[:x.same])
-		x.same = 0
+	if d.same > 0 {
+		clear(d.values[:d.same])
+		d.same = 0
 	}
-	x.values = x.values[:first+n]
-	return x.values[first:]
+	d.values = d.values[:first+n]
+	return d.values[first:]
 }
 
 // numRows returns the number of rows.
-func (x *dictionaryIndexes) numRows() int { return x.same + len(x.values) }
+func (d *dictionaryIndexes) numRows() int { return d.same + len(d.values) }
 
 // removeRows removes all rows and keeps the memory.
-func (x *dictionaryIndexes) removeRows() { x.same, x.values = 0, x.values[:0] }
+func (d *dictionaryIndexes) removeRows() { d.same, d.values = 0, d.values[:0] }
 
 var rleDictionaryEncoding rle.DictionaryEncoding
 
 // encodeRLE returns the indexes in the RLE dictionary encoding of Parquet, in the memory of dst.
-func (x *dictionaryIndexes) encodeRLE(dst []byte) ([]byte, error) {
-	if len(x.values) == 0 { // one RLE run of indexes with 0 bits
-		return binary.AppendUvarint(append(dst[:0], 0), uint64(x.same)<<1), nil
+func (d *dictionaryIndexes) encodeRLE(dst []byte) ([]byte, error) {
+	if len(d.values) == 0 { // one RLE run of indexes with 0 bits
+		return binary.AppendUvarint(append(dst[:0], 0), uint64(d.same)<<1), nil
 	}
-	return rleDictionaryEncoding.EncodeInt32(dst, x.values)
+	return rleDictionaryEncoding.EncodeInt32(dst, d.values)
 }
 
 // emptyColumn is a column within a list. The list is empty in all rows.

@@ -237,7 +237,7 @@ func hasNaN[R any](rows []R, path []string) bool {
 	})
 }
 
-// totalTextBytes returns the total length of the texts in a column.
+// textBytes returns the total length of the texts in a column.
 func textBytes[R any](rows []R, path []string) (n int64) {
 	for _, v := range field(rows, path) {
 		if v.Kind() == reflect.String {
@@ -295,7 +295,8 @@ type sample struct {
 	CPU    int32 `parquet:"cpu"`
 }
 
-// A file whose other columns are constant equals the file with all columns in every row.
+// TestConstantColumns checks that a file whose other columns are constant equals the file with all
+// columns in every row.
 func TestConstantColumns(t *testing.T) {
 	testclass.Unit(t)
 	constants := row{Name: "a", Label: "long label", Bytes: -5, Share: 0.5}

@@ -9,7 +9,8 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// A file gets its name only when it is complete. If writing fails, the old file remains.
+// TestFile checks that a file gets its name only when it is complete. If writing fails, the old file
+// remains.
 func TestFile(t *testing.T) {
 	testclass.Unit(t)
 	path := filepath.Join(t.TempDir(), "out")

@@ -13,7 +13,8 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// Open refuses everything except regular files, with and without Force.
+// TestOpenRefusesNonRegularFiles checks that Open refuses everything except regular files, with and
+// without Force.
 func TestOpenRefusesNonRegularFiles(t *testing.T) {
 	testclass.Unit(t)
 	dir := t.TempDir()

@@ -13,8 +13,8 @@ import (
 // has the same limit.
 const maxSymlinksToFolder = 40
 
-// openParentFolder opens the folder of an output. For root it returns an *RefusedPathError if another user may
-// write to the folder, or owns a symbolic link on the way to it.
+// openParentFolder opens the folder of an output. For root it returns an *Error if another user may write to the
+// folder, or owns a symbolic link on the way to it.
 func openParentFolder(dir string, owner Owner) (*os.Root, error) {
 	if os.Geteuid() != 0 {
 		return os.OpenRoot(dir)

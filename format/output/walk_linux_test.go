@@ -10,8 +10,8 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// For root, openParentFolder reaches the same folders as the kernel, unless a link belongs to
-// another user.
+// TestOpenParentFollowsPaths checks that for root, openParentFolder reaches the same folders as the
+// kernel, unless a link belongs to another user.
 func TestOpenParentFollowsPaths(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
 	if os.Getuid() != 0 {

@@ -32,26 +32,26 @@ const (
 
 func newImage(size int) *image { return &image{bytes: make([]byte, size)} }
 
-func (m *image) read(spans []span) error {
-	m.reads++
+func (img *image) read(spans []span) error {
+	img.reads++
 	for i := range spans {
 		from := spans[i].at - imageBase
-		if n := uint64(len(spans[i].into)); from < uint64(len(m.bytes)) && n <= uint64(len(m.bytes))-from {
-			copy(spans[i].into, m.bytes[from:])
+		if n := uint64(len(spans[i].into)); from < uint64(len(img.bytes)) && n <= uint64(len(img.bytes))-from {
+			copy(spans[i].into, img.bytes[from:])
 			spans[i].ok = true
 		}
 	}
 	return nil
 }
 
-func (m *image) put(at uint64, words ...uint64) {
+func (img *image) put(at uint64, words ...uint64) {
 	for i, word := range words {
-		binary.LittleEndian.PutUint64(m.bytes[at-imageBase+uint64(i)*8:], word)
+		binary.LittleEndian.PutUint64(img.bytes[at-imageBase+uint64(i)*8:], word)
 	}
 }
 
-func (m *image) maps() []symbolize.Mapping {
-	end := uint64(imageBase + len(m.bytes))
+func (img *image) maps() []symbolize.Mapping {
+	end := uint64(imageBase + len(img.bytes))
 	return []symbolize.Mapping{
 		{Start: imageBase, End: imageBase + dataBytes, Perms: "rw-p", Inode: 7, Path: "/lib/libnccl.so.2"},
 		{Start: imageBase + dataBytes, End: end, Perms: "rw-p", Path: "[heap]"},
@@ -59,12 +59,12 @@ func (m *image) maps() []symbolize.Mapping {
 }
 
 // putObject writes a communicator.
-func (m *image) putObject(at uint64, l *Layout, s *State) {
-	m.put(at, magic)
-	m.put(at+l.EndMagic, magic)
-	m.put(at+l.Hash, s.Hash, uint64(uint32(s.Rank))|uint64(uint32(s.Size))<<32)
+func (img *image) putObject(at uint64, l *Layout, s *State) {
+	img.put(at, magic)
+	img.put(at+l.EndMagic, magic)
+	img.put(at+l.Hash, s.Hash, uint64(uint32(s.Rank))|uint64(uint32(s.Size))<<32)
 	if l.Counters != 0 {
-		m.put(at+l.Counters, s.Counts[:]...)
+		img.put(at+l.Counters, s.Counts[:]...)
 	}
 }
 

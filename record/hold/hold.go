@@ -245,7 +245,7 @@ type release struct {
 	wasHeld chan bool // receives whether the thread was held until now
 }
 
-// Release lets a thread continue. It reports false if the thread ran on before: the hold lasted too
+// Release lets a thread continue. It reports false if the thread already runs again: the hold lasted too
 // long, or the recorder was too slow.
 func (h *Holder) Release(r Request) (wasHeld bool) {
 	wait := make(chan bool, 1)

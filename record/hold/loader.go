@@ -114,7 +114,7 @@ func newLoader(file *os.File) (*Loader, error) {
 	}
 	l := &Loader{ID: id, file: file}
 	of := elf.Machine(binary.LittleEndian.Uint16(machine[:]))
-	for _, at := range callSites(of, code, segment.Vaddr, addresses[0]) {
+	for _, at := range callInstructions(of, code, segment.Vaddr, addresses[0]) {
 		l.sites = append(l.sites, segment.Off+at-segment.Vaddr)
 		l.toList = append(l.toList, addresses[1]-at)
 	}

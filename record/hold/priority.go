@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// While threads wait in the kernel, gpurec competes with them and with all other programs for the
-// processors. raisedNice is its nice value meanwhile.
+// raisedNice is the nice value of gpurec while threads wait in the kernel. Meanwhile, gpurec competes with all
+// other programs for the processors.
 const raisedNice = -10
 
 // priority is the scheduling priority of gpurec's threads. Only the tracer uses it.

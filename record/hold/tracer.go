@@ -17,9 +17,9 @@ import (
 func (h *Holder) trace() {
 	runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
 	held, own := make(map[int]*thread), newPriority()
-	look := time.NewTicker(tick)
-	defer look.Stop()
-	look.Stop()
+	check := time.NewTicker(tick)
+	defer check.Stop()
+	check.Stop()
 	alive := time.NewTicker(beat)
 	defer alive.Stop()
 	ending, ended, isEnding := h.ending, h.ended, false
@@ -36,17 +36,17 @@ func (h *Holder) trace() {
 			}
 			own.raise(true)
 			held[r.Tid] = h.begin(r)
-			look.Reset(tick)
+			check.Reset(tick)
 		case <-ending:
 			ending, isEnding = nil, true
 			h.finish(held)
 		case r := <-h.released:
 			t := held[r.Tid]
 			r.wasHeld <- isEnding || t != nil && t.SinceNs == r.SinceNs && !t.isReleased && h.release(held, t)
-		case <-look.C:
-			h.look(held)
+		case <-check.C:
+			h.releaseDue(held)
 			if len(held) == 0 {
-				look.Stop()
+				check.Stop()
 				own.raise(false)
 			}
 		case <-alive.C:
@@ -83,9 +83,9 @@ func (h *Holder) leaveKernel(tid int, as bpf.HoldHoldState) (wasWaiting bool) {
 	return h.objects.Holds.Update(uint32(tid), uint32(as), ebpf.UpdateExist) == nil
 }
 
-// look releases the threads that are held for too long, and lets go those that were released
-// before they had stopped.
-func (h *Holder) look(held map[int]*thread) {
+// releaseDue releases the threads that are held for too long, and those that were released before they
+// had stopped.
+func (h *Holder) releaseDue(held map[int]*thread) {
 	now := time.Now()
 	for tid, t := range held {
 		if t.isTraced && hasEnded(tid, h.opt.Child) {
@@ -140,7 +140,7 @@ func (h *Holder) excludeHold(t *thread) {
 	_ = h.opt.Threads.Update(id, &state, ebpf.UpdateExist) // on an error, durations contain the hold
 }
 
-// finish lets all threads run. look lets a thread go that has not stopped yet, or the kernel does when
+// finish lets all threads run. releaseDue releases a thread that has not stopped yet, or the kernel does when
 // the tracer's thread ends.
 func (h *Holder) finish(held map[int]*thread) {
 	for _, t := range held {

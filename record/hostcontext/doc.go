@@ -5,8 +5,8 @@
 //
 //   - Package switches accounts all time in the kernel, at each context switch, and has the exact begin
 //     and end of each wait.
-//   - Looks take stacks of threads while they wait. The number of switches of the thread joins a look
-//     with its wait. A wait without a look gets the stack of another wait of the thread with the same
+//   - Snapshots take stacks of threads while they wait. The number of switches of the thread joins a
+//     snapshot with its wait. A wait without a snapshot gets the stack of another wait of the thread with the same
 //     user registers and system call, as inferred.
 //   - CPU clocks take stacks of threads that run.
 //

@@ -13,8 +13,8 @@ type Mode string
 // Modes of --host.
 const (
 	ModeOff  Mode = ""
-	ModeAuto Mode = "auto" // 49 looks and samples a second, within 1 % of a processor
-	ModeFull Mode = "full" // 199 looks and samples a second
+	ModeAuto Mode = "auto" // 49 snapshots and samples a second, within 1 % of a processor
+	ModeFull Mode = "full" // 199 snapshots and samples a second
 )
 
 // DefaultMode is the mode of a recording without --host.
@@ -42,7 +42,7 @@ func (m Mode) String() string {
 	return string(m)
 }
 
-// hz returns the rate of looks and samples. It differs from the rates of programs, which are often round.
+// hz returns the rate of snapshots and samples. It differs from the rates of programs, which are often round.
 func (m Mode) hz() float64 {
 	if m == ModeFull {
 		return 199

@@ -43,7 +43,7 @@ type Options struct {
 
 // Intervals of the recorder's work.
 const (
-	watchInterval  = 100 * time.Millisecond // between looks for new threads, and reads of ended waits
+	watchInterval  = 100 * time.Millisecond // between searches for new threads, and reads of ended waits
 	metricInterval = time.Second            // between the rows of a thread's metrics
 )
 
@@ -53,7 +53,7 @@ type Recorder struct {
 	accounts *switches.Accounts
 	threads  *threadSet
 	limit    waitLimit
-	// ended are the waits since the last but one read: a look at them may still be in progress.
+	// ended are the waits since the last but one read: a snapshot of them may still be in progress.
 	ended []switches.Wait
 
 	mu      sync.Mutex
@@ -87,7 +87,7 @@ func (r *Recorder) Close() { r.accounts.Close() }
 func (r *Recorder) Run(stop <-chan struct{}) {
 	meter := startMeter()
 	var helpers sync.WaitGroup
-	helpers.Go(func() { r.runLooks(stop) })
+	helpers.Go(func() { r.runSnapshots(stop) })
 	nextMetrics := clock.ReadNs(unix.CLOCK_MONOTONIC)
 	for {
 		r.threads.follow(r.opt.Threads())

@@ -200,21 +200,21 @@ func recordWhile(t *testing.T, mode Mode, p *program, do func()) *rows {
 	return sink
 }
 
-// awaitWatched waits until a recorder watches n threads, which wait, and has looked at each.
+// awaitWatched waits until a recorder watches n threads, which wait, and has withStack at each.
 func awaitWatched(t *testing.T, r *Recorder, n int) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		looked := 0
+		withStack := 0
 		for _, th := range r.threads.all() {
 			th.stacks.mu.Lock()
-			looked += len(th.stacks.recent)
+			withStack += len(th.stacks.recent)
 			th.stacks.mu.Unlock()
 		}
-		if looked >= n {
+		if withStack >= n {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%d threads are watched and %d have a stack, want %d", len(r.threads.all()), looked, n)
+			t.Fatalf("%d threads are watched and %d have a stack, want %d", len(r.threads.all()), withStack, n)
 		}
 	}
 }
@@ -275,7 +275,7 @@ func TestWaits(t *testing.T) {
 				}
 				status[sleep.StackStatus]++
 			}
-			// On a busy machine, a look may come late.
+			// On a busy machine, a snapshot may come late.
 			if reasons < 10 {
 				t.Errorf("%d of 12 waits have a reason", reasons)
 			}

@@ -14,14 +14,14 @@ import (
 // Limits of the stacks that are kept of one thread.
 const (
 	maxPlaces = 64
-	// maxRecent is enough for the waits between two reads of ended waits: a look takes one at a time.
+	// maxRecent is enough for the waits between two reads of ended waits: a snapshot takes one at a time.
 	maxRecent = 64
 )
 
 // place is where a thread entered the kernel.
 type place struct{ pc, sp uint64 }
 
-// waitStack is the stack of a wait that a look has found. It is immutable.
+// waitStack is the stack of a wait that a snapshot has found. It is immutable.
 type waitStack struct {
 	count  uint64 // the kernel's number of switches of the thread, which identifies the wait
 	frames []format.Frame
@@ -36,7 +36,7 @@ type stackCache struct {
 	byPlace map[place]*waitStack
 }
 
-// add adds the stack of a look.
+// add adds the stack of a snapshot.
 func (c *stackCache) add(t *hoststack.Thread) {
 	s := &waitStack{
 		count:  t.VoluntarySwitches + t.InvoluntarySwitches,

@@ -27,13 +27,13 @@ const (
 
 // thread is a watched thread.
 type thread struct {
-	pid, tid int
-	isChild  bool    // the first thread of a child process without CUDA
-	sinceNs  int64   // CLOCK_MONOTONIC
-	metrics  metrics // of Run
-	hasEnded bool    // of Run
-	lookedAt uint64  // of looks: the wait that they know
-	stacks   stackCache
+	pid, tid  int
+	isChild   bool          // the first thread of a child process without CUDA
+	sinceNs   int64         // CLOCK_MONOTONIC
+	metrics   metricSampler // of Run
+	hasEnded  bool          // of Run
+	takenWait uint64        // of snapshots: the wait that they know
+	stacks    stackCache
 	// wantsStack says that a wait of the thread had no stack.
 	wantsStack atomic.Bool
 }

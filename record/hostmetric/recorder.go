@@ -26,7 +26,7 @@ const (
 	sampleInterval = time.Second
 	// throttleInterval is the time between two samples of a CPU limit.
 	throttleInterval = 50 * time.Millisecond
-	// findInterval is the time between two looks for the cgroup with the tightest limit.
+	// findInterval is the time between two searches for the cgroup with the tightest limit.
 	findInterval = 10 * time.Second
 	// stopWait is the longest time that the end waits for a file that hangs.
 	stopWait = time.Second
@@ -67,7 +67,7 @@ type Recorder struct {
 // target is a process.
 type target struct {
 	*process.Process
-	foundNs int64 // time of the last look for its cgroups
+	foundNs int64 // time of the last search for its cgroups
 	limit   *limitFile
 	memory  cgroup // its cgroup v2, for the pressure on memory
 }

@@ -40,7 +40,7 @@ const (
 )
 
 // descriptors names the descriptors of a process. It reads /proc only, which never waits for the
-// process or for a file server. It keeps the tables of sockets from look to look.
+// process or for a file server. It keeps the tables of sockets from snapshot to snapshot.
 type descriptors struct {
 	process *process.Process
 	sockets map[string]socket // by inode

@@ -29,7 +29,7 @@ type module struct {
 	object   *symbolize.Object
 }
 
-// fileCache keeps files with their tables from look to look. Processes share it: ranks of a job have
+// fileCache keeps files with their tables from snapshot to snapshot. Processes share it: ranks of a job have
 // the same libraries. It is safe for concurrent use.
 type fileCache struct {
 	mu    sync.Mutex

@@ -14,7 +14,7 @@ import (
 // missedThread returns a thread without user frames.
 func (r *rounds) missedThread(s *snapshot.Snapshot) Thread {
 	t := newThread(s, r.pid)
-	t.Frames, t.Rounds = r.looker.nameKernelFrames(s), maxRounds
+	t.Frames, t.Rounds = r.snapshotter.nameKernelFrames(s), maxRounds
 	t.SystemCall = findSystemCall(t.Frames, t.number)
 	switch {
 	case r.timedOut:
@@ -31,7 +31,7 @@ func (r *rounds) missedThread(s *snapshot.Snapshot) Thread {
 func (r *rounds) thread(c *candidate) Thread {
 	t := newThread(c.snapshot, r.pid)
 	t.Rounds, t.memory = c.rounds, c.memory
-	t.Frames = r.looker.nameKernelFrames(c.snapshot)
+	t.Frames = r.snapshotter.nameKernelFrames(c.snapshot)
 	t.SystemCall = findSystemCall(t.Frames, t.number)
 	t.CUDACall = findCUDACall(c.native)
 	t.Status = StatusComplete

@@ -13,30 +13,30 @@ import (
 	"github.com/gpurec/gpurec/symbolize/elftest"
 )
 
-// maxLookTime is the longest look at 2,000 threads on an idle machine, with reserve for other tests.
-const maxLookTime = 2 * time.Second
+// maxSnapshotTime is the longest snapshot of 2,000 threads on an idle machine, with reserve for other tests.
+const maxSnapshotTime = 2 * time.Second
 
 // TestManyThreads checks the number of stacks of 2,000 threads.
 func TestManyThreads(t *testing.T) {
 	testclass.Root(t)
-	l := openLooker(t)
+	l := openSnapshotter(t)
 	p := start(t, elftest.Compile(t, "testdata/waits.c", "waits", "-pthread", "-w"), "2000")
 	p.goOn(t)
 	p.waitForThreads(t, 2001, 0)
 	for range 3 {
-		look := look(t, l, p.pid)
-		t.Logf("%d threads in %v", len(look.Threads), look.Took)
-		if n := look.Count(StatusComplete); n != 2001 || look.Took > maxLookTime {
-			t.Errorf("%d complete stacks in %v", n, look.Took)
+		taken := takeSnapshot(t, l, p.pid)
+		t.Logf("%d threads in %v", len(taken.Threads), taken.Took)
+		if n := taken.Count(StatusComplete); n != 2001 || taken.Took > maxSnapshotTime {
+			t.Errorf("%d complete stacks in %v", n, taken.Took)
 		}
 	}
 }
 
-// TestLooksChangeNothing checks that 1,000 looks do not change the result of a program that computes,
+// TestSnapshotsChangeNothing checks that 1,000 snapshots do not change the result of a program that computes,
 // sleeps and waits for signals.
-func TestLooksChangeNothing(t *testing.T) {
+func TestSnapshotsChangeNothing(t *testing.T) {
 	testclass.Root(t)
-	l := openLooker(t)
+	l := openSnapshotter(t)
 	elftest.NeedTools(t, "python3")
 	const script = `
 import hashlib, select, time, os
@@ -71,10 +71,10 @@ input()
 		line, _ := p.output.ReadString('\n') // "" fails the comparison
 		got <- line
 	}()
-	looks, isDone := 0, false
-	for looks < 1000 || !isDone {
-		look(t, l, p.pid)
-		looks++
+	snapshots, isDone := 0, false
+	for snapshots < 1000 || !isDone {
+		takeSnapshot(t, l, p.pid)
+		snapshots++
 		select {
 		case line := <-got:
 			if isDone = true; line != want {
@@ -83,7 +83,7 @@ input()
 		default:
 		}
 	}
-	t.Logf("%d looks", looks)
+	t.Logf("%d snapshots", snapshots)
 	if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid)); err != nil ||
 		!strings.Contains(string(status), "TracerPid:\t0\n") {
 		t.Errorf("the program does not run as before: %v", err)

@@ -14,7 +14,7 @@ import (
 	"github.com/gpurec/gpurec/record/hoststack/snapshot"
 )
 
-// findWaits sets Thread.Wait of all threads of a look. It reads /proc only, which never waits for the
+// findWaits sets Thread.Wait of all threads of a snapshot. It reads /proc only, which never waits for the
 // process.
 func (r *rounds) findWaits(threads []Thread) {
 	d := &r.target.descriptors
@@ -95,7 +95,7 @@ func (w *waiting) kernelReason() string {
 // findOwner returns the thread with an ID in the namespace of the process, nil if there is none. A glance
 // has only some threads: of another one it returns only ID and name.
 func (r *rounds) findOwner(threads []Thread, id uint32) *Thread {
-	if t := findThread(threads, id); t != nil || id == 0 || !r.isGlance {
+	if t := findThread(threads, id); t != nil || id == 0 || !r.isPartial {
 		return t
 	}
 	if threads[0].Tid != threads[0].NamespaceTid {

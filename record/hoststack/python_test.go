@@ -96,13 +96,13 @@ func pythonStack(th *Thread) string {
 // TestPythonFrames compares Python frames with those that the process itself sees.
 func TestPythonFrames(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
-	l := openLooker(t)
+	l := openSnapshotter(t)
 	for _, interpreter := range interpreters(t) {
 		t.Run(interpreterName(interpreter), func(t *testing.T) {
 			p := start(t, interpreter, "testdata/waits.py")
 			want := readFaultHandler(t, p)
 			p.waitForThreads(t, len(want), 0)
-			l := look(t, l, p.pid)
+			l := takeSnapshot(t, l, p.pid)
 			var got []string
 			for i := range l.Threads {
 				th := &l.Threads[i]
@@ -130,7 +130,7 @@ func TestPythonFrames(t *testing.T) {
 // It compares the Python frames of threads that run and of threads that wait.
 func TestMovingPythonThreads(t *testing.T) {
 	testclass.Root(t)
-	l := openLooker(t)
+	l := openSnapshotter(t)
 	for _, interpreter := range interpreters(t) {
 		t.Run(interpreterName(interpreter), func(t *testing.T) {
 			p := start(t, interpreter, "testdata/depths.py", "3")
@@ -139,9 +139,9 @@ func TestMovingPythonThreads(t *testing.T) {
 			}
 			statuses, right, running := make(map[string]int), 0, 0
 			for range 100 {
-				look := look(t, l, p.pid)
-				for i := range look.Threads {
-					th := &look.Threads[i]
+				taken := takeSnapshot(t, l, p.pid)
+				for i := range taken.Threads {
+					th := &taken.Threads[i]
 					statuses[th.Status+" "+th.Reason]++
 					depth, ok := checkDepth(t, th)
 					if ok && th.Status == StatusComplete && depth > 0 {

@@ -17,7 +17,7 @@ import (
 // probes do.
 func TestReturnProbes(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
-	l := openLooker(t)
+	l := openSnapshotter(t)
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.Kprobe, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
 	})
@@ -43,5 +43,5 @@ func TestReturnProbes(t *testing.T) {
 	p := start(t, file)
 	p.goOn(t)
 	p.waitForThreads(t, len(waitsTruth)-1, 1)
-	checkWaits(t, look(t, l, p.pid))
+	checkWaits(t, takeSnapshot(t, l, p.pid))
 }

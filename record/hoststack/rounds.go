@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// maxRounds bounds the rounds of a look. Threads that wait 100 µs at a time need up to four.
+	// maxRounds bounds the rounds of a snapshot. Threads that wait 100 µs at a time need up to four.
 	maxRounds = 10
 	// samplingRounds are the rounds without a sample of running threads, before each sampling.
 	samplingRounds = 2
@@ -25,24 +25,24 @@ const (
 	samplingTime = 20 * time.Millisecond
 	// maxSampled bounds the threads that are sampled at a time: each needs a file descriptor.
 	maxSampled = 256
-	// maxThreads bounds the threads of a look.
+	// maxThreads bounds the threads of a snapshot.
 	maxThreads = 1 << 16
 )
 
-// rounds is one look in progress. run has its own goroutine; found, notes and python are shared with
+// rounds is one snapshot in progress. run has its own goroutine; found, notes and python are shared with
 // the caller under mu.
 type rounds struct {
-	looker        *Looker
+	snapshotter   *Snapshotter
 	reader        *snapshot.Reader
 	target        *target
 	pid           int
-	look          *Look
-	first, before map[uint32]*snapshot.Snapshot // by tid: at the start of the look, and of the round
+	result        *ProcessSnapshot
+	first, before map[uint32]*snapshot.Snapshot // by tid: at the start of the snapshot, and of the round
 	interpreter   *cpython.Interpreter
 	python        *pythonThreads
 	gils          []cpython.GIL
 	round         int
-	isGlance      bool // only some threads are looked at
+	isPartial     bool // only some threads are wanted
 
 	mu        sync.Mutex
 	abandoned bool
@@ -73,7 +73,7 @@ type candidate struct {
 func (r *rounds) states() (map[uint32]*snapshot.Snapshot, error) {
 	reader := r.reader
 	if reader == nil {
-		reader = r.looker.reader
+		reader = r.snapshotter.reader
 	}
 	threads := make(map[uint32]*snapshot.Snapshot)
 	err := reader.States(r.pid, func(s *snapshot.Snapshot) {
@@ -302,33 +302,33 @@ func (r *rounds) note(text string) {
 	r.notes = append(r.notes, text)
 }
 
-// abandon ends the look while run still waits for the process.
+// abandon ends the snapshot while run still waits for the process.
 func (r *rounds) abandon() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.abandoned, r.timedOut = true, true
 }
 
-// finish makes the threads of the look. Threads that started after the first states were read are
+// finish makes the threads of the snapshot. Threads that started after the first states were read are
 // part of it, too.
 func (r *rounds) finish() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.look.Python, r.look.Notes, r.look.Identity = r.version, r.notes, r.identity
+	r.result.Python, r.result.Notes, r.result.Identity = r.version, r.notes, r.identity
 	if r.timedOut {
-		r.look.Notes = append(r.look.Notes, reasonTimeout)
+		r.result.Notes = append(r.result.Notes, reasonTimeout)
 	}
 	for id, s := range r.first {
 		if r.found[id] == nil {
-			r.look.Threads = append(r.look.Threads, r.missedThread(s))
+			r.result.Threads = append(r.result.Threads, r.missedThread(s))
 		}
 	}
 	for _, c := range r.found {
-		r.look.Threads = append(r.look.Threads, r.thread(c))
+		r.result.Threads = append(r.result.Threads, r.thread(c))
 	}
-	sortThreads(r.look.Threads, r.pid)
-	r.findWaits(r.look.Threads)
+	sortThreads(r.result.Threads, r.pid)
+	r.findWaits(r.result.Threads)
 	if len(r.first) >= maxThreads {
-		r.look.Notes = append(r.look.Notes, fmt.Sprintf("only %d threads are shown", maxThreads))
+		r.result.Notes = append(r.result.Notes, fmt.Sprintf("only %d threads are shown", maxThreads))
 	}
 }

@@ -37,15 +37,15 @@ type Sample struct {
 
 // SetSampled samples the threads of a process hz times in each second in which they run, and no others of the
 // process. tids are numbers in the caller's PID namespace.
-func (l *Looker) SetSampled(ctx context.Context, pid int, tids []int, hz int) error {
-	s := l.sampled[pid]
-	if s != nil && (s.reader != l.reader || s.hz != hz) {
+func (sn *Snapshotter) SetSampled(ctx context.Context, pid int, tids []int, hz int) error {
+	s := sn.sampled[pid]
+	if s != nil && (s.reader != sn.reader || s.hz != hz) {
 		s.close() // the reader was replaced after a timeout
 		s = nil
 	}
 	if s == nil {
-		s = &sampled{reader: l.reader, hz: hz, clocks: make(map[int]snapshot.Clock)}
-		l.sampled[pid] = s
+		s = &sampled{reader: sn.reader, hz: hz, clocks: make(map[int]snapshot.Clock)}
+		sn.sampled[pid] = s
 	}
 	wanted, isNew := make(map[int]bool), false
 	for _, tid := range tids {
@@ -62,7 +62,7 @@ func (l *Looker) SetSampled(ctx context.Context, pid int, tids []int, hz int) er
 	if !isNew {
 		return nil
 	}
-	if err := l.findRoots(ctx, pid, tids); err != nil {
+	if err := sn.findRoots(ctx, pid, tids); err != nil {
 		return err
 	}
 	for tid := range wanted {
@@ -82,18 +82,18 @@ func (l *Looker) SetSampled(ctx context.Context, pid int, tids []int, hz int) er
 }
 
 // findRoots finds where the Python frames of threads begin, so that the kernel copies them with a sample.
-func (l *Looker) findRoots(ctx context.Context, pid int, tids []int) error {
-	t, err := l.open(pid)
+func (sn *Snapshotter) findRoots(ctx context.Context, pid int, tids []int) error {
+	t, err := sn.open(pid)
 	if err != nil {
 		return err
 	}
-	r := l.newGlance(t, pid)
+	r := sn.newPartial(t, pid)
 	var roots map[uint64]snapshot.PythonRoot
-	err = l.runWithDeadline(ctx, t, r, func(context.Context) error {
+	err = sn.runWithDeadline(ctx, t, r, func(context.Context) error {
 		if err := r.readFirst(tids); err != nil {
 			return err
 		}
-		if err := r.prepareGlance(); err != nil {
+		if err := r.preparePartial(); err != nil {
 			return err
 		}
 		found := r.python.roots(r.first)
@@ -109,34 +109,34 @@ func (l *Looker) findRoots(ctx context.Context, pid int, tids []int) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return l.setRoots(pid, roots)
+	return sn.setRoots(pid, roots)
 }
 
 // setRoots sets where the Python frames of a process's threads begin.
-func (l *Looker) setRoots(pid int, roots map[uint64]snapshot.PythonRoot) error {
-	s := l.sampled[pid]
+func (sn *Snapshotter) setRoots(pid int, roots map[uint64]snapshot.PythonRoot) error {
+	s := sn.sampled[pid]
 	if s == nil || maps.Equal(s.roots, roots) {
 		return nil
 	}
 	s.roots = roots
 	all := make(map[uint64]snapshot.PythonRoot)
-	for _, s := range l.sampled {
+	for _, s := range sn.sampled {
 		maps.Copy(all, s.roots)
 	}
-	return l.reader.SetPython(all)
+	return sn.reader.SetPython(all)
 }
 
 // Samples returns the samples since the last call. lost is the number of samples that were lost so far.
-func (l *Looker) Samples(ctx context.Context) (samples []Sample, lost int64, err error) {
+func (sn *Snapshotter) Samples(ctx context.Context) (samples []Sample, lost int64, err error) {
 	byPid := make(map[int][]*snapshot.Snapshot)
-	n, err := l.reader.ReadSamples(func(s *snapshot.Snapshot) {
+	n, err := sn.reader.ReadSamples(func(s *snapshot.Snapshot) {
 		byPid[int(s.Tgid)] = append(byPid[int(s.Tgid)], s)
 	})
 	if err != nil {
 		return nil, int64(n), err
 	}
 	for pid, list := range byPid {
-		found, err := l.unwindSamples(ctx, pid, list)
+		found, err := sn.unwindSamples(ctx, pid, list)
 		if err != nil {
 			return samples, int64(n), err
 		}
@@ -146,19 +146,19 @@ func (l *Looker) Samples(ctx context.Context) (samples []Sample, lost int64, err
 }
 
 // unwindSamples returns the samples of one process. After a timeout they have no user frames.
-func (l *Looker) unwindSamples(ctx context.Context, pid int, list []*snapshot.Snapshot) ([]Sample, error) {
-	t, err := l.open(pid)
+func (sn *Snapshotter) unwindSamples(ctx context.Context, pid int, list []*snapshot.Snapshot) ([]Sample, error) {
+	t, err := sn.open(pid)
 	if err != nil {
 		return nil, nil //nolint:nilerr // the process has ended
 	}
-	r := l.newGlance(t, pid)
+	r := sn.newPartial(t, pid)
 	r.first = make(map[uint32]*snapshot.Snapshot)
 	for _, s := range list {
 		r.first[s.Tid] = s
 	}
 	var candidates []*candidate
-	err = l.runWithDeadline(ctx, t, r, func(context.Context) error {
-		if err := r.prepareGlance(); err != nil {
+	err = sn.runWithDeadline(ctx, t, r, func(context.Context) error {
+		if err := r.preparePartial(); err != nil {
 			return err
 		}
 		for _, s := range list {

@@ -49,11 +49,11 @@ func countCalls(t *testing.T, ledger string) map[string]int {
 	return counts
 }
 
-// TestLooksAtSimcuda takes 1,000 looks at a program that calls CUDA from four threads. Its calls and
-// their results must be those of a run without looks.
-func TestLooksAtSimcuda(t *testing.T) {
+// TestSnapshotsOfSimcuda takes 1,000 snapshots of a program that calls CUDA from four threads. Its calls and
+// their results must be those of a run without snapshots.
+func TestSnapshotsOfSimcuda(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
-	l := openLooker(t)
+	l := openSnapshotter(t)
 	storm := simcuda(t, "storm")
 	args := []string{"--calls", "100000", "--threads", "4", "--seed", "7", "--rate", "50000", "--wait"}
 	t.Setenv("SIMCUDA_TIME", "off")
@@ -76,7 +76,7 @@ func TestLooksAtSimcuda(t *testing.T) {
 	got := run(func(p *program) {
 		begin := time.Now()
 		for range 1000 {
-			for _, th := range look(t, l, p.pid).Threads {
+			for _, th := range takeSnapshot(t, l, p.pid).Threads {
 				statuses[th.Status+" "+th.Reason]++
 				threads++
 				if th.CUDACall != "" {
@@ -84,10 +84,10 @@ func TestLooksAtSimcuda(t *testing.T) {
 				}
 			}
 		}
-		t.Logf("1,000 looks in %v: %d stacks, %d in a CUDA call, %v", time.Since(begin), threads, inCall, statuses)
+		t.Logf("1,000 snapshots in %v: %d stacks, %d in a CUDA call, %v", time.Since(begin), threads, inCall, statuses)
 	})
 	if !maps.Equal(got, want) {
-		t.Error("the looks changed the calls or their results")
+		t.Error("the snapshots changed the calls or their results")
 	}
 	if statuses[StatusComplete+" "]*100 < threads*95 {
 		t.Errorf("%d stacks, %d in a CUDA call, %v", threads, inCall, statuses)
@@ -97,7 +97,7 @@ func TestLooksAtSimcuda(t *testing.T) {
 // TestCUDACall checks the CUDA call of a process that hangs.
 func TestCUDACall(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
-	l := openLooker(t)
+	l := openSnapshotter(t)
 	devices, jobs := simcuda(t, "devfiles"), simcuda(t, "jobs")
 	if os.Geteuid() != 0 {
 		testclass.Missing(t, "needs root")
@@ -116,7 +116,7 @@ func TestCUDACall(t *testing.T) {
 	// devfiles starts jobs in place of itself.
 	calls := ""
 	for deadline := time.Now().Add(2 * time.Minute); calls == "" && time.Now().Before(deadline); {
-		for _, th := range look(t, l, p.pid).Threads {
+		for _, th := range takeSnapshot(t, l, p.pid).Threads {
 			calls += th.CUDACall
 		}
 	}

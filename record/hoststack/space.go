@@ -40,7 +40,7 @@ type space struct {
 	isFileDenied bool
 	jit          *symbolize.PerfMap
 	jitRead      bool
-	names        map[uint64]format.Frame // by address of the process, for one look
+	names        map[uint64]format.Frame // by address of the process, for one snapshot
 	// hasUnknown says that code was outside of all known mappings.
 	hasUnknown bool
 }
@@ -52,7 +52,7 @@ func newSpace(p *process.Process, files *fileCache) *space {
 	}
 }
 
-// refresh reads the mappings again, and forgets what may have changed since the last look.
+// refresh reads the mappings again, and forgets what may have changed since the last snapshot.
 func (s *space) refresh() error {
 	maps, err := s.process.Maps()
 	if err != nil {

@@ -96,8 +96,8 @@ func newThread(s *snapshot.Snapshot, pid int) Thread {
 	return t
 }
 
-// Look is one look at a process.
-type Look struct {
+// ProcessSnapshot has the stacks and states of all threads of a process at one time.
+type ProcessSnapshot struct {
 	Pid     int
 	Name    string
 	Taken   time.Time
@@ -112,10 +112,10 @@ type Look struct {
 }
 
 // Count returns the number of threads with a status.
-func (l *Look) Count(status string) int {
+func (s *ProcessSnapshot) Count(status string) int {
 	n := 0
-	for i := range l.Threads {
-		if l.Threads[i].Status == status {
+	for i := range s.Threads {
+		if s.Threads[i].Status == status {
 			n++
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/gpurec/gpurec/record/hoststack/snapshot"
 )
 
-// waiting has the facts of one look on a thread and its wait. It is not changed after the look.
+// waiting has the facts of one snapshot on a thread and its wait. It is not changed after the snapshot.
 type waiting struct {
 	state     string // one of the snapshot.State names
 	inIOWait  bool

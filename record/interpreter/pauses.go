@@ -33,7 +33,7 @@ func (p pause) row(pid int, c clock.Clock) format.Row {
 	return row
 }
 
-// pauses finds pauses in readings.
+// pauses derives the pauses for garbage collection from successive readings.
 type pauses struct {
 	last    reading
 	hasLast bool

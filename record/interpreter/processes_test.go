@@ -178,7 +178,7 @@ func TestLateInterpreter(t *testing.T) {
 	p := start(t, "sh", "-c", `echo ready; read line; exec "$0" good`, buildFake(t))
 	good := start(t, buildFake(t), "good")
 	r := record(t, Options{Processes: func() map[int]int64 { return processMap(p.pid, good.pid) }}, good.pid)
-	time.Sleep(3 * firstFindInterval) // looks become rare
+	time.Sleep(3 * firstFindInterval) // searches become rare
 	p.goOn(t)
 	begin := time.Now()
 	waitFor(t, func() bool { return r.growth(t, p.pid, 0, format.HostInterpreterReads) > 0 })

@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// firstFindInterval is the time between two looks for an interpreter in a new process. It doubles up to
-	// maxFindInterval, since a look reads all mappings.
+	// firstFindInterval is the time between two searches for an interpreter in a new process. It doubles up to
+	// maxFindInterval, since a search reads all mappings.
 	firstFindInterval = 100 * time.Millisecond
 	maxFindInterval   = 30 * time.Second
-	// endInterval is the time between two looks whether a waiting reader has to end, or to look for an
+	// endInterval is the time between two checks whether a waiting reader must end, or must search for an
 	// interpreter in another program.
 	endInterval = 250 * time.Millisecond
 	// maxFailures is the number of unreadable states in a row after which the interpreter is looked for again.

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// listInterval is the time between two looks for processes that have come or ended.
+	// listInterval is the time between two searches for processes that have come or ended.
 	listInterval = 200 * time.Millisecond
 	// reportInterval is the time between two rows of a metric.
 	reportInterval = time.Second
@@ -49,8 +49,8 @@ type Options struct {
 	Threads func() []uint64
 }
 
-// Recorder reads the interpreters of processes. Run starts one goroutine for each process, since a
-// reading of another process's memory can wait for ever.
+// Recorder reads the interpreters of processes. Run starts one goroutine for each process, since
+// reading another process's memory can block.
 type Recorder struct {
 	options  Options
 	pace     *pace

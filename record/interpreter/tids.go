@@ -13,7 +13,7 @@ import (
 const (
 	// maxTids limits the threads of a process that are translated.
 	maxTids = 1 << 16
-	// minScanInterval is the shortest time between two looks at all threads. It is at least scanFactor times
+	// minScanInterval is the shortest time between two scans of all threads. It is at least scanFactor times
 	// as long as the last one took.
 	minScanInterval = 100 * time.Millisecond
 	scanFactor      = 50

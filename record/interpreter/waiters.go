@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// maxWaiters limits the threads of a process that are looked at. Each costs about 2 µs a reading.
+	// maxWaiters limits the threads of a process whose states are read. Each costs about 2 µs a reading.
 	maxWaiters = 8
 	// maxCallBytes limits the text of /proc/PID/task/TID/syscall.
 	maxCallBytes = 256
 )
 
-// waiters looks which threads wait for the GIL, by the arguments of their system calls. It keeps the files
-// open.
+// waiters finds the threads that wait for the GIL by the arguments of their system calls. It keeps the
+// files open.
 type waiters struct {
 	files map[int]int // descriptor, by thread
 	text  [maxCallBytes]byte

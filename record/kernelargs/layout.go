@@ -32,28 +32,28 @@ func (l Layout) isValid() bool {
 type layouts map[string]Layout
 
 // add adds the layout of a kernel.
-func (k layouts) add(name string, l Layout) {
-	if old, ok := k[name]; ok && !slices.Equal(old, l) {
-		k[name] = nil
+func (ls layouts) add(name string, l Layout) {
+	if old, ok := ls[name]; ok && !slices.Equal(old, l) {
+		ls[name] = nil
 		return
 	}
-	k[name] = l
+	ls[name] = l
 }
 
 // addAll adds all layouts of another image.
-func (k layouts) addAll(o layouts) {
+func (ls layouts) addAll(o layouts) {
 	for name, l := range o {
-		if old, ok := k[name]; ok && (old == nil || l == nil || !slices.Equal(old, l)) {
-			k[name] = nil
+		if old, ok := ls[name]; ok && (old == nil || l == nil || !slices.Equal(old, l)) {
+			ls[name] = nil
 			continue
 		}
-		k[name] = l
+		ls[name] = l
 	}
 }
 
 // find returns the layout of a kernel. It returns false if the image does not have the kernel, or
 // several layouts of it.
-func (k layouts) find(name string) (Layout, bool) {
-	l, ok := k[name]
+func (ls layouts) find(name string) (Layout, bool) {
+	l, ok := ls[name]
 	return l, ok && l != nil
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/gpurec/gpurec/symbolize/elffile"
 )
 
-// NCCL may have another file name, or be linked into a library or the program. Such a file defines the second name
-// of ncclCommInitRank, too. A wrapper of NCCL for LD_PRELOAD defines the first one only, and calls the second.
+// collectivesExport is the second name of ncclCommInitRank. It identifies NCCL under another file name, or linked
+// into a library or the program. A wrapper of NCCL for LD_PRELOAD defines the first name only, and calls the second.
 const collectivesExport = "pncclCommInitRank"
 
 // shtGNUHash is the type of the section .gnu.hash.
@@ -76,27 +76,27 @@ func hashOf(name string) uint32 {
 }
 
 // find returns the numbers of the symbols that may have a name. Nearly all tables without it say so by one word.
-func (t *gnuHash) find(name string) (list []uint64) {
+func (g *gnuHash) find(name string) (list []uint64) {
 	h := uint64(hashOf(name))
-	if t.buckets == 0 || t.bloom == 0 || t.shift > 31 {
+	if g.buckets == 0 || g.bloom == 0 || g.shift > 31 {
 		return nil
 	}
 	const header, wordBits = 16, 64
-	raw, err := t.f.Read(t.at+header+8*(h/wordBits%t.bloom), 8, 8)
+	raw, err := g.f.Read(g.at+header+8*(h/wordBits%g.bloom), 8, 8)
 	if err != nil {
 		return nil
 	}
 	bits := binary.LittleEndian.Uint64(raw)
-	if bits>>(h%wordBits)&1 == 0 || bits>>(h>>t.shift%wordBits)&1 == 0 {
+	if bits>>(h%wordBits)&1 == 0 || bits>>(h>>g.shift%wordBits)&1 == 0 {
 		return nil
 	}
-	buckets := t.at + header + 8*t.bloom
-	number, ok := t.word(buckets + 4*(h%t.buckets))
-	if !ok || number < t.first {
+	buckets := g.at + header + 8*g.bloom
+	number, ok := g.word(buckets + 4*(h%g.buckets))
+	if !ok || number < g.first {
 		return nil
 	}
 	for range maxHashChain {
-		value, ok := t.word(buckets + 4*t.buckets + 4*(number-t.first))
+		value, ok := g.word(buckets + 4*g.buckets + 4*(number-g.first))
 		if !ok {
 			break
 		}
@@ -112,8 +112,8 @@ func (t *gnuHash) find(name string) (list []uint64) {
 }
 
 // word returns a word of 4 bytes at an offset of the file.
-func (t *gnuHash) word(offset uint64) (uint64, bool) {
-	raw, err := t.f.Read(offset, 4, 4)
+func (g *gnuHash) word(offset uint64) (uint64, bool) {
+	raw, err := g.f.Read(offset, 4, 4)
 	if err != nil {
 		return 0, false
 	}

@@ -201,14 +201,14 @@ func (s *Set) Snapshot() *Snapshot {
 }
 
 // Missing returns the number of allocations that did not fit into the set.
-func (n *Snapshot) Missing() int64 { return n.missing }
+func (s *Snapshot) Missing() int64 { return s.missing }
 
 // RowsUntil returns the rows of allocations in rotations up to one, as rows of a recording that begins at beginNs, Unix
 // ns: they start then, and their message has the time of the allocation. They are in order of that time.
-func (n *Snapshot) RowsUntil(rotation int, beginNs int64) (rows []format.Row) {
-	slices.SortFunc(n.blocks, func(a, b entry) int { return cmp.Compare(a.startNs, b.startNs) })
-	for i := range n.blocks {
-		if e := &n.blocks[i]; int(e.rotation) <= rotation {
+func (s *Snapshot) RowsUntil(rotation int, beginNs int64) (rows []format.Row) {
+	slices.SortFunc(s.blocks, func(a, b entry) int { return cmp.Compare(a.startNs, b.startNs) })
+	for i := range s.blocks {
+		if e := &s.blocks[i]; int(e.rotation) <= rotation {
 			rows = append(rows, e.row(beginNs))
 		}
 	}

@@ -13,11 +13,11 @@ import (
 )
 
 // DeviceRows returns one row of kind device for each GPU. now is in Unix ns.
-func (t *Sampler) DeviceRows(now int64) []format.Row {
+func (s *Sampler) DeviceRows(now int64) []format.Row {
 	var rows []format.Row
-	for _, g := range t.devices {
+	for _, g := range s.devices {
 		fact := g.readFact()
-		fact.Topology = t.readTopology(g)
+		fact.Topology = s.readTopology(g)
 		message, err := json.Marshal(fact)
 		if err != nil {
 			continue // strings and numbers always encode
@@ -192,12 +192,12 @@ var topologyLevelNames = map[nvml.GpuTopologyLevel]string{
 }
 
 // readTopology returns the PCIe paths from a GPU to the other GPUs.
-func (t *Sampler) readTopology(g *gpu) []format.PCIePath {
+func (s *Sampler) readTopology(g *gpu) []format.PCIePath {
 	if !hasNVMLFunction("nvmlDeviceGetTopologyCommonAncestor") {
 		return nil
 	}
 	var near []format.PCIePath
-	for _, other := range t.devices {
+	for _, other := range s.devices {
 		if other == g {
 			continue
 		}

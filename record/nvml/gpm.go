@@ -76,30 +76,30 @@ func (g *gpu) makeGPMQueries() []*query {
 
 // sampleGPM takes a sample of the GPM counters and returns the averages since the previous sample.
 // The first call returns no rows.
-func (m *gpmSampler) sampleGPM(c clock.Clock) ([]format.Row, nvml.Return) {
+func (s *gpmSampler) sampleGPM(c clock.Clock) ([]format.Row, nvml.Return) {
 	gpmMutex.Lock()
 	defer gpmMutex.Unlock()
-	before, now := m.samples[m.latest], m.samples[1-m.latest]
+	before, now := s.samples[s.latest], s.samples[1-s.latest]
 	start := c.NowNs()
-	if ret := now.Get(m.gpu.handle); ret != nvml.SUCCESS {
+	if ret := now.Get(s.gpu.handle); ret != nvml.SUCCESS {
 		return nil, ret
 	}
-	first := !m.begun
-	m.latest, m.begun = 1-m.latest, true
+	first := !s.begun
+	s.latest, s.begun = 1-s.latest, true
 	if first {
 		return nil, nvml.SUCCESS
 	}
-	if ret := m.request.computeMetrics(before, now); ret != nvml.SUCCESS {
+	if ret := s.request.computeMetrics(before, now); ret != nvml.SUCCESS {
 		return nil, ret
 	}
 	dur := c.NowNs() - start
 	rows := make([]format.Row, 0, len(gpmMetrics))
 	for i, g := range gpmMetrics {
-		value, ret := m.request.metricValue(i)
+		value, ret := s.request.metricValue(i)
 		if ret != nvml.SUCCESS || math.IsNaN(value) {
 			continue // a device has only some of the pipes
 		}
-		rows = append(rows, m.gpu.makeMetricRow(start, dur, g.name, value))
+		rows = append(rows, s.gpu.makeMetricRow(start, dur, g.name, value))
 	}
 	return rows, nvml.SUCCESS
 }

@@ -33,21 +33,21 @@ func Open() (*Sampler, error) {
 }
 
 // GPUs returns nil: without cgo, no GPUs are known.
-func (t *Sampler) GPUs() []host.GPU { return nil }
+func (s *Sampler) GPUs() []host.GPU { return nil }
 
 // DeviceRows returns nil: without cgo, no GPUs are known.
-func (t *Sampler) DeviceRows(int64) []format.Row { return nil }
+func (s *Sampler) DeviceRows(int64) []format.Row { return nil }
 
 // Run does nothing without cgo.
-func (t *Sampler) Run(clock.Clock, time.Duration, *rows.Sender, <-chan struct{}) {}
+func (s *Sampler) Run(clock.Clock, time.Duration, *rows.Sender, <-chan struct{}) {}
 
 // SamplingCosts returns nil: without cgo, nothing is sampled.
-func (t *Sampler) SamplingCosts() []format.SamplingCost { return nil }
+func (s *Sampler) SamplingCosts() []format.SamplingCost { return nil }
 
 // WatchXids does nothing without cgo.
-func (t *Sampler) WatchXids(clock.Clock, *xid.ReportMerger, <-chan struct{}, *sync.WaitGroup) error {
+func (s *Sampler) WatchXids(clock.Clock, *xid.ReportMerger, <-chan struct{}, *sync.WaitGroup) error {
 	return nil
 }
 
 // Close does nothing without cgo.
-func (t *Sampler) Close() {}
+func (s *Sampler) Close() {}

@@ -138,9 +138,9 @@ func openGPU(index int) (*gpu, error) {
 }
 
 // GPUs returns the GPUs in the order of NVML.
-func (t *Sampler) GPUs() []host.GPU {
-	names := make([]host.GPU, 0, len(t.devices))
-	for _, g := range t.devices {
+func (s *Sampler) GPUs() []host.GPU {
+	names := make([]host.GPU, 0, len(s.devices))
+	for _, g := range s.devices {
 		names = append(names, host.GPU{
 			UUID:      g.uuid,
 			Name:      g.name,
@@ -154,9 +154,9 @@ func (t *Sampler) GPUs() []host.GPU {
 }
 
 // Run samples at every interval until stop is closed, and once more at the end.
-func (t *Sampler) Run(c clock.Clock, every time.Duration, sender *rows.Sender, stop <-chan struct{}) {
-	ended := make(chan struct{}, len(t.devices))
-	for _, g := range t.devices {
+func (s *Sampler) Run(c clock.Clock, every time.Duration, sender *rows.Sender, stop <-chan struct{}) {
+	ended := make(chan struct{}, len(s.devices))
+	for _, g := range s.devices {
 		go func() {
 			g.sampleUntilStop(c, every, sender, stop)
 			ended <- struct{}{}
@@ -164,11 +164,11 @@ func (t *Sampler) Run(c clock.Clock, every time.Duration, sender *rows.Sender, s
 	}
 	<-stop
 	deadline := time.After(maxThreadWait)
-	for range t.devices {
+	for range s.devices {
 		select {
 		case <-ended:
 		case <-deadline:
-			t.stuck = true
+			s.stuck = true
 			return
 		}
 	}
@@ -244,12 +244,12 @@ func (g *gpu) noteQueryError(c clock.Clock, q *query, ret nvml.Return, sender *r
 
 // SamplingCosts returns the time that NVML sampling took, by device. Call it after Run. It returns
 // nil if a thread is blocked.
-func (t *Sampler) SamplingCosts() []format.SamplingCost {
-	if t.stuck {
+func (s *Sampler) SamplingCosts() []format.SamplingCost {
+	if s.stuck {
 		return nil
 	}
-	costs := make([]format.SamplingCost, 0, len(t.devices))
-	for _, g := range t.devices {
+	costs := make([]format.SamplingCost, 0, len(s.devices))
+	for _, g := range s.devices {
 		for _, q := range g.queries {
 			q.cost.Name = q.name
 			g.cost.WallNs += q.cost.WallNs
@@ -261,8 +261,8 @@ func (t *Sampler) SamplingCosts() []format.SamplingCost {
 }
 
 // Close shuts NVML down, unless a thread is blocked in a call.
-func (t *Sampler) Close() {
-	if !t.stuck {
+func (s *Sampler) Close() {
+	if !s.stuck {
 		nvml.Shutdown()
 	}
 }

@@ -19,7 +19,7 @@ const maxEventWaitMs = 200
 
 // WatchXids adds the Xids that NVML reports to the merger until stop is closed. Use it if the
 // kernel's sources cannot be read. NVML reports code and device, but neither process nor text.
-func (t *Sampler) WatchXids(
+func (s *Sampler) WatchXids(
 	c clock.Clock,
 	merger *xid.ReportMerger,
 	stop <-chan struct{},
@@ -35,7 +35,7 @@ func (t *Sampler) WatchXids(
 		return fmt.Errorf("make a set of NVML events: %s", explainNVMLError(ret))
 	}
 	registered := 0
-	for _, g := range t.devices {
+	for _, g := range s.devices {
 		if ret := g.handle.RegisterEvents(nvml.EventTypeXidCriticalError, set); ret == nvml.SUCCESS {
 			registered++
 		}
@@ -53,7 +53,7 @@ func (t *Sampler) WatchXids(
 					xid.Report{
 						Source: xid.SourceNVML,
 						AtNs:   c.NowNs(),
-						PCI:    t.pciAddressOf(event.Device),
+						PCI:    s.pciAddressOf(event.Device),
 						Code:   int32(event.EventData),
 					},
 					c.NowNs(),
@@ -72,7 +72,7 @@ func (t *Sampler) WatchXids(
 }
 
 // pciAddressOf returns the PCI address of a device, because device handles cannot be compared.
-func (t *Sampler) pciAddressOf(d nvml.Device) string {
+func (s *Sampler) pciAddressOf(d nvml.Device) string {
 	pci, ret := d.GetPciInfo()
 	if ret != nvml.SUCCESS {
 		return ""

@@ -77,8 +77,9 @@ func TestGovernorDecisions(t *testing.T) {
 	}
 }
 
-// A pause ends when the process makes no calls. The window lasts until it makes calls again. If the
-// launches had not stopped, the next pauses last their time.
+// TestPauseEndsWhenNothingIsCalled checks that a pause ends when the process makes no calls. The
+// window lasts until it makes calls again. If the launches had not stopped, the next pauses last their
+// time.
 func TestPauseEndsWhenNothingIsCalled(t *testing.T) {
 	testclass.Unit(t)
 	g := NewGovernor(DefaultGovernorPolicy, 5)
@@ -100,7 +101,8 @@ func TestPauseEndsWhenNothingIsCalled(t *testing.T) {
 	}
 }
 
-// The average overhead of random programs is the aim, or below the limit.
+// TestGovernorKeepsTheLimit checks that the average overhead of random programs is the aim, or below
+// the limit.
 func TestGovernorKeepsTheLimit(t *testing.T) {
 	testclass.Unit(t)
 	for seed := range uint64(300) {
@@ -197,7 +199,8 @@ func TestPriceOfAHit(t *testing.T) {
 	}
 }
 
-// The pace of a simulated program reveals what a launch probe costs it.
+// TestPaceRevealsThePrice checks that the pace of a simulated program reveals what a launch probe
+// costs it.
 func TestPaceRevealsThePrice(t *testing.T) {
 	testclass.Unit(t)
 	random := rand.New(rand.NewPCG(7, 7))

@@ -11,8 +11,8 @@ import (
 	"github.com/gpurec/gpurec/bpf"
 )
 
-// MarkCallsOpen marks calls as open (not returned) at a time on CLOCK_MONOTONIC, and sets their
-// durations.
+// MarkCallsOpen marks calls that have not returned by atNs (CLOCK_MONOTONIC, ns) as open. It sets their
+// durations up to that time.
 func MarkCallsOpen(calls []bpf.CudaEvent, atNs int64) {
 	for i := range calls {
 		e := &calls[i]

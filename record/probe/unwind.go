@@ -38,11 +38,11 @@ func listSharedUnwindMaps(u *unwind.Unwinder) map[string]*ebpf.Map {
 }
 
 // limitStackCache limits the size of the stack cache in BPF programs, if StackCacheSets is set.
-func (opt *Options) limitStackCache(spec *ebpf.CollectionSpec) error {
-	if opt.StackCacheSets == 0 {
+func (o *Options) limitStackCache(spec *ebpf.CollectionSpec) error {
+	if o.StackCacheSets == 0 {
 		return nil
 	}
-	return spec.Variables["last_cache_set"].Set(uint32(opt.StackCacheSets - 1))
+	return spec.Variables["last_cache_set"].Set(uint32(o.StackCacheSets - 1))
 }
 
 // loadUnwindStop loads unwind_stop, which runs after the unwinder, and links it to the unwinder.

@@ -19,7 +19,8 @@ const (
 	// minCorrelation is the least correlation of calls and steps. minSigmas is how many standard
 	// deviations it must be above that of unrelated words.
 	minCorrelation, minSigmas = 0.4, 6.5
-	// Operations per call of channels: a graph has many operations if it has copies, and some calls have none.
+	// minOperationsPerCall and maxOperationsPerCall bound the operations per call of channels. A graph with copies has
+	// many operations, and some calls have none.
 	minOperationsPerCall, maxOperationsPerCall = 0.1, 256.0
 	// minStillNs is the least time for which channels must stand still while no call comes.
 	minStillNs = int64(50 * time.Millisecond)

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// windowInterval is the length of a window of evidence, and the time between looks at trusted
-	// pages.
+	// windowInterval is the length of a window of evidence, and the time between snapshots of
+	// trusted pages.
 	windowInterval = 5 * time.Millisecond
 	quietInterval  = 20 * time.Millisecond // the same if no evidence is being collected
-	// lookInterval is the time between looks at all watched pages.
-	lookInterval = 250 * time.Millisecond
-	// sizeInterval is the time between looks at the size of the process.
+	// snapshotInterval is the time between snapshots of all watched pages.
+	snapshotInterval = 250 * time.Millisecond
+	// sizeInterval is the time between reads of the size of the process.
 	sizeInterval = 50 * time.Millisecond
 	// maxReadingTime is the longest reading of calls and steps that ends a window. During a longer one, the recorder
 	// lost its processor, so that they may be of different times.
@@ -65,11 +65,11 @@ type finder struct {
 	stop      <-chan struct{}
 	slotsGone *atomic.Bool // set by the poller: slots are no longer mapped
 
-	mapped      string // the process's size, as in /proc/PID/statm
-	sizedNs     int64  // when the size was read, on CLOCK_MONOTONIC
-	unsettledNs int64  // until then, mappings are read again even if the size is the same
-	mappedNs    int64  // when the mappings may be read again
-	lookedNs    int64
+	mapped      string          // the process's size, as in /proc/PID/statm
+	sizedNs     int64           // when the size was read, on CLOCK_MONOTONIC
+	unsettledNs int64           // until then, mappings are read again even if the size is the same
+	mappedNs    int64           // when the mappings may be read again
+	snapshotNs  int64           // when all watched pages were read
 	stepNs      int64           // start of the last round
 	calls       uint64          // submitted calls at that time
 	windowNs    int64           // start of the current window of evidence
@@ -116,7 +116,7 @@ func (f *finder) step() error {
 	if err := f.refreshMappings(now); err != nil {
 		return err
 	}
-	f.look(now, isActive)
+	f.takeSnapshot(now, isActive)
 	f.weigh()
 	return f.scan(lengthNs)
 }
@@ -161,12 +161,12 @@ func (f *finder) refreshMappings(nowNs int64) error {
 	return nil
 }
 
-// look finds pairs that have moved since the last look. It reads pages near known slots each time,
-// and the other watched pages every lookInterval.
-func (f *finder) look(nowNs int64, isActive bool) {
-	all := nowNs-f.lookedNs >= lookInterval.Nanoseconds() || isActive && len(f.passed) == 0 && f.eager > 0
+// takeSnapshot finds pairs that have moved since the last snapshot. It reads pages near known slots each time,
+// and the other watched pages every snapshotInterval.
+func (f *finder) takeSnapshot(nowNs int64, isActive bool) {
+	all := nowNs-f.snapshotNs >= snapshotInterval.Nanoseconds() || isActive && len(f.passed) == 0 && f.eager > 0
 	if all {
-		f.lookedNs = nowNs
+		f.snapshotNs = nowNs
 	}
 	for _, m := range f.scanner.findMoves(!all, f.clock.NowNs()) {
 		mapping := f.scanner.mappingOf(m.address)

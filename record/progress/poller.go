@@ -24,7 +24,7 @@ const (
 	maxPendingRows = 1 << 16
 	// maxRowDelay is the longest time that rows wait for a full batch.
 	maxRowDelay = 50 * time.Millisecond
-	// After idleAfter without a change, the time between polls is idleFactor times as long.
+	// idleAfter is the time without a change after which the time between polls is idleFactor times as long.
 	idleAfter  = 20 * time.Millisecond
 	idleFactor = 4
 )
@@ -45,8 +45,8 @@ type found struct {
 	trust   trust
 }
 
-// poller polls the slots of one process. Its goroutine owns all members except slotsLen, cpuNs and
-// torn.
+// poller polls the slots of one process. Its goroutine owns all members except the
+// atomic ones.
 type poller struct {
 	pid      int
 	rate     Rate
@@ -315,7 +315,7 @@ func (p *poller) noteWords(s *slot, now pair, seenNs int64) {
 		p.releaseHeld(s)
 		s.hasStep = true
 		p.numberChannel(s)
-	case s.isOwned && isHalf(s.words, now): // the words before were torn
+	case s.isOwned && isTorn(s.words, now): // the words before were torn
 		if s.hasStep {
 			p.torn.Add(1)
 		}

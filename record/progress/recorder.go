@@ -61,7 +61,7 @@ type watch struct {
 	done     sync.WaitGroup
 }
 
-// watchInterval is the time between looks for new and exited processes.
+// watchInterval is the time between searches for new and exited processes.
 const watchInterval = 100 * time.Millisecond
 
 // New returns a Recorder. Close releases it.

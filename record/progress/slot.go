@@ -21,8 +21,8 @@ func isStep(before, now pair) bool {
 		now.gpuNs > before.gpuNs
 }
 
-// isHalf reports whether only one of the words has changed. The GPU writes one after the other.
-func isHalf(before, now pair) bool {
+// isTorn reports whether only one of the words has changed. The GPU writes one after the other.
+func isTorn(before, now pair) bool {
 	return now.counter > 0 && now.counter >= before.counter && now.counter-before.counter < maxStep &&
 		now.gpuNs >= before.gpuNs && (now.counter == before.counter) != (now.gpuNs == before.gpuNs)
 }

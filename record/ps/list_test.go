@@ -128,7 +128,8 @@ func BenchmarkList(b *testing.B) {
 	b.ReportMetric(float64(len(process.AllPids())), "processes")
 }
 
-// Programs read the keys of the JSON, so they must not change.
+// TestListKeysHaveUnits compares the keys of the JSON with a list: programs read them, so they must
+// not change.
 func TestListKeysHaveUnits(t *testing.T) {
 	testclass.Unit(t)
 	uid, percent, rank, bytes := 1000, 0, 0, int64(0)

@@ -18,10 +18,8 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// Limits of data that is read of a process, in bytes.
-const maxCommandLineBytes = 16 << 10
-
-const maxCgroupBytes = 64 << 10
+// maxCommandLineBytes and maxCgroupBytes limit the data that is read of a process.
+const maxCommandLineBytes, maxCgroupBytes = 16 << 10, 64 << 10
 
 // readProcess reads a process in /proc. It may block while the kernel has locked the process's
 // memory.

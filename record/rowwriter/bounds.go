@@ -16,14 +16,14 @@ type callTotals struct {
 }
 
 // add adds n times the call counts of o to b.
-func (b *callTotals) add(o *callTotals, n int64) {
-	for c := range b.written {
-		b.written[c] += n * o.written[c]
-		b.open[c] += n * o.open[c]
-		b.abandoned[c] += n * o.abandoned[c]
-		b.counted[c] += n * o.counted[c]
-		b.noTable[c] += n * o.noTable[c]
-		b.lost[c] += n * o.lost[c]
+func (t *callTotals) add(o *callTotals, n int64) {
+	for c := range t.written {
+		t.written[c] += n * o.written[c]
+		t.open[c] += n * o.open[c]
+		t.abandoned[c] += n * o.abandoned[c]
+		t.counted[c] += n * o.counted[c]
+		t.noTable[c] += n * o.noTable[c]
+		t.lost[c] += n * o.lost[c]
 	}
 }
 
@@ -64,38 +64,38 @@ const maxRowDelayAfterExit = 3 * probe.ThreadReapInterval
 
 // enforceLimits rotates early if the current segments become too large for the limits, and ends a
 // recording that has reached its size limit.
-func (s *Writer) enforceLimits() {
-	if s.bounds.endNs != 0 || s.failed != nil || !s.writer.ShouldRotate() && !s.writer.Full() {
+func (w *Writer) enforceLimits() {
+	if w.bounds.endNs != 0 || w.failed != nil || !w.writer.ShouldRotate() && !w.writer.Full() {
 		return
 	}
-	s.rotateSegments()
-	if s.failed != nil || !s.writer.Full() {
+	w.rotateSegments()
+	if w.failed != nil || !w.writer.Full() {
 		return
 	}
-	s.updateCounters()
-	s.bounds.endNs = max(s.bounds.lastNs, 1)
-	s.counters.endAt(s.bounds.endNs)
-	s.writeRows(format.ClassFact, []format.Row{
+	w.updateCounters()
+	w.bounds.endNs = max(w.bounds.lastNs, 1)
+	w.counters.endAt(w.bounds.endNs)
+	w.writeRows(format.ClassFact, []format.Row{
 		{
 			Kind:    format.KindNote,
 			Name:    "max_size",
-			StartNs: s.bounds.endNs,
-			Value:   float64(s.bounds.limits.MaxBytes),
+			StartNs: w.bounds.endNs,
+			Value:   float64(w.bounds.limits.MaxBytes),
 			Device:  -1,
 			Message: "the recording has reached its maximum size and ended here (--max-size, --ring)",
 		},
 	})
-	s.onFull()
+	w.onFull()
 }
 
 // clipCallToEnd reports whether a call began before the recording reached its size limit. A call
 // that returned after that time becomes an open call.
-func (s *Writer) clipCallToEnd(e *bpf.CudaEvent) bool {
-	start := s.counters.clock.UnixNs(e.StartNs)
-	if start >= s.bounds.endNs {
+func (w *Writer) clipCallToEnd(e *bpf.CudaEvent) bool {
+	start := w.counters.clock.UnixNs(e.StartNs)
+	if start >= w.bounds.endNs {
 		return false
 	}
-	if left := uint64(s.bounds.endNs - start); e.DurNs > left {
+	if left := uint64(w.bounds.endNs - start); e.DurNs > left {
 		e.Ptr, e.Bytes = probe.EntryPtrAndBytes(e)
 		e.DurNs, e.Result = left, 0
 		e.Flags |= uint8(bpf.CudaEventFlagsEVENT_OPEN)
@@ -104,19 +104,19 @@ func (s *Writer) clipCallToEnd(e *bpf.CudaEvent) bool {
 }
 
 // dropOldRotations deletes the oldest rotations of a ring recording that exceed its limits.
-func (s *Writer) dropOldRotations() {
-	b := &s.bounds
-	now := s.counters.endNs.Load()
+func (w *Writer) dropOldRotations() {
+	b := &w.bounds
+	now := w.counters.endNs.Load()
 	if now == 0 {
-		now = s.counters.clock.NowNs()
+		now = w.counters.clock.NowNs()
 	}
-	dropped := s.writer.DropOldRotations(now)
-	b.drop(dropped, &s.counters.dropped)
+	dropped := w.writer.DropOldRotations(now)
+	b.drop(dropped, &w.counters.dropped)
 	for _, turn := range dropped {
-		s.channelProgress.dropped += turn.Rows[format.ClassProgress.String()]
-		s.host.dropped += turn.Rows[format.ClassHost.String()]
-		if s.arguments != nil {
-			s.arguments.dropped += turn.Rows[format.ClassArguments.String()]
+		w.channelProgress.dropped += turn.Rows[format.ClassProgress.String()]
+		w.host.dropped += turn.Rows[format.ClassHost.String()]
+		if w.arguments != nil {
+			w.arguments.dropped += turn.Rows[format.ClassArguments.String()]
 		}
 	}
 }
@@ -147,30 +147,30 @@ func (b *recordingBounds) drop(dropped []format.DroppedRotation, totals *callTot
 
 // storeRotationTotals stores the call totals of the rotation that has just ended, for a ring
 // recording.
-func (s *Writer) storeRotationTotals(number int) {
-	b := &s.bounds
+func (w *Writer) storeRotationTotals(number int) {
+	b := &w.bounds
 	if !b.limits.Ring {
 		return
 	}
-	now := s.counters.currentTotals()
-	totals := rotationTotals{number: number, atNs: s.counters.lastNs, callTotals: now}
+	now := w.counters.currentTotals()
+	totals := rotationTotals{number: number, atNs: w.counters.lastNs, callTotals: now}
 	totals.add(&b.last, -1)
 	b.last = now
 	b.rotations = append(b.rotations, totals)
-	if s.failed == nil && s.writer.ShouldCompact() {
-		s.compactSegments()
+	if w.failed == nil && w.writer.ShouldCompact() {
+		w.compactSegments()
 	}
 }
 
 // compactSegments rewrites the segments of facts and stacks of a ring recording. It removes rows to
 // which no remaining event can refer.
-func (s *Writer) compactSegments() {
-	b := &s.bounds
+func (w *Writer) compactSegments() {
+	b := &w.bounds
 	gone := func(pid int32) bool {
 		exit, ended := b.exits[pid]
 		return ended && pid != 0 && exit < b.fromNs-int64(maxRowDelayAfterExit)
 	}
-	err := s.writer.Compact(s.CurrentMeta(), func(r *format.Row) bool {
+	err := w.writer.Compact(w.CurrentMeta(), func(r *format.Row) bool {
 		switch r.Kind {
 		case format.KindLost:
 			return r.StartNs+r.DurNs <= b.fromNs
@@ -181,29 +181,29 @@ func (s *Writer) compactSegments() {
 		return false
 	})
 	if err != nil {
-		s.stopWriting(err)
+		w.stopWriting(err)
 	}
 	maps.DeleteFunc(b.exits, func(pid int32, _ int64) bool { return gone(pid) })
 }
 
 // WriteOpenCalls writes the calls that have not returned. It must be called after Wait. It waits
 // until the segments are on disk, and deletes rotations that exceed a ring's limits.
-func (s *Writer) WriteOpenCalls(open []bpf.CudaEvent) {
+func (w *Writer) WriteOpenCalls(open []bpf.CudaEvent) {
 	for i := range open {
-		s.addCall(&open[i])
+		w.addCall(&open[i])
 	}
-	s.updateCounters()
-	s.writeChangedThreadNames()
-	s.rotateSegments()
-	s.waitForSegments()
-	if !s.bounds.limits.Ring || s.failed != nil {
+	w.updateCounters()
+	w.writeChangedThreadNames()
+	w.rotateSegments()
+	w.waitForSegments()
+	if !w.bounds.limits.Ring || w.failed != nil {
 		return
 	}
-	if s.bounds.fromNs != 0 {
-		s.compactSegments()
-		s.waitForSegments()
+	if w.bounds.fromNs != 0 {
+		w.compactSegments()
+		w.waitForSegments()
 	}
-	s.dropOldRotations() // now the exact sizes of the segments are known
+	w.dropOldRotations() // now the exact sizes of the segments are known
 }
 
 // ringMeta returns the metadata of a ring recording, nil for other recordings.
@@ -220,36 +220,36 @@ func (b *recordingBounds) ringMeta(attachedNs int64) *format.Ring {
 }
 
 // noteProcessExit records a process's exit time, or deletes the exit time when the pid is reused.
-func (s *Writer) noteProcessExit(pid int32, exited bool, now int64) {
+func (w *Writer) noteProcessExit(pid int32, exited bool, now int64) {
 	if !exited {
-		delete(s.exited, pid)
-		delete(s.bounds.exits, pid)
+		delete(w.exited, pid)
+		delete(w.bounds.exits, pid)
 		return
 	}
-	s.exited[pid] = now
-	if s.bounds.limits.Ring {
-		s.bounds.exits[pid] = now
+	w.exited[pid] = now
+	if w.bounds.limits.Ring {
+		w.bounds.exits[pid] = now
 	}
 }
 
 // forgetExitedProcesses deletes state of processes that exited so long ago that no more rows of
 // them can arrive. Otherwise the state would grow with every short process.
-func (s *Writer) forgetExitedProcesses() {
-	before := s.counters.clock.NowNs() - int64(maxRowDelayAfterExit)
+func (w *Writer) forgetExitedProcesses() {
+	before := w.counters.clock.NowNs() - int64(maxRowDelayAfterExit)
 	gone := make(map[int32]bool)
-	for pid, at := range s.exited {
+	for pid, at := range w.exited {
 		if at < before {
 			gone[pid] = true
-			delete(s.exited, pid)
-			s.forgetLiveMemory(pid)
+			delete(w.exited, pid)
+			w.forgetLiveMemory(pid)
 		}
 	}
 	if len(gone) == 0 {
 		return
 	}
-	s.forgetArguments(gone) // it needs the names
-	s.stacks.ForgetProcesses(gone)
-	s.captures.forgetProcesses(gone)
-	maps.DeleteFunc(s.threads, func(_ int32, t *knownThread) bool { return gone[t.pid] })
-	s.names.forgetProcesses(gone)
+	w.forgetArguments(gone) // it needs the names
+	w.stacks.ForgetProcesses(gone)
+	w.captures.forgetProcesses(gone)
+	maps.DeleteFunc(w.threads, func(_ int32, t *knownThread) bool { return gone[t.pid] })
+	w.names.forgetProcesses(gone)
 }

@@ -21,20 +21,20 @@ const maxWaitingCensuses = 256
 
 // SendCensus passes a census to the row writer. It never blocks: if too many wait, it drops the census and counts it as
 // a lost row of class host. Safe for concurrent use; not to be called after Wait.
-func (s *Writer) SendCensus(c ProcessCensus) {
+func (w *Writer) SendCensus(c ProcessCensus) {
 	select {
-	case s.censuses <- c:
+	case w.censuses <- c:
 	default:
-		s.CountLostHost(1)
+		w.CountLostHost(1)
 	}
 }
 
 // writeWaitingCensuses writes all censuses that wait.
-func (s *Writer) writeWaitingCensuses() {
+func (w *Writer) writeWaitingCensuses() {
 	for {
 		select {
-		case c := <-s.censuses:
-			s.addCensus(&c)
+		case c := <-w.censuses:
+			w.addCensus(&c)
 		default:
 			return
 		}
@@ -42,18 +42,18 @@ func (s *Writer) writeWaitingCensuses() {
 }
 
 // addCensus notes the counts of the communicators of a process. Communicators without a recorded call get facts.
-func (s *Writer) addCensus(census *ProcessCensus) {
+func (w *Writer) addCensus(census *ProcessCensus) {
 	for i := range census.Communicators {
 		f := &census.Communicators[i]
 		key := communicatorKey{uint32(census.Pid), f.Address}
-		c := s.communicators[key]
+		c := w.communicators[key]
 		if c == nil || c.isUncalled && c.id != int64(f.Hash) { // another one at the address
-			if c == nil && len(s.communicators) >= maxCommunicators {
+			if c == nil && len(w.communicators) >= maxCommunicators {
 				continue
 			}
 			c = &knownCommunicator{communicatorKey: key, fromNs: census.AtNs, device: -1, isUncalled: true}
 			c.fact.How, c.fact.Numbering = format.CommunicatorOlder, format.NumberingRelative
-			s.communicators[key] = c
+			w.communicators[key] = c
 		}
 		if c.isUncalled {
 			c.setUncalled(f)
@@ -62,7 +62,7 @@ func (s *Writer) addCensus(census *ProcessCensus) {
 			c.setCensus(newCensus(&f.State, census.AtNs), f.IsMoving)
 		}
 		if c.isUncalled {
-			s.writeCommunicator(c)
+			w.writeCommunicator(c)
 		}
 	}
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/gpurec/gpurec/record/communicator"
 )
 
-// A census of the new process may come before the row that says that it replaced another one.
+// TestNewProcessKeepsItsCommunicators lets a census of a new process come before the row that says
+// that it replaced another one.
 func TestNewProcessKeepsItsCommunicators(t *testing.T) {
 	testclass.Unit(t)
 	s, _ := newProgressWriter(t)

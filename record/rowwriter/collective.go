@@ -14,14 +14,14 @@ const noArgument = ^uint32(0)
 const inProgress = 7
 
 // setCollectiveColumns sets the columns of a call of NCCL that read_collective of collective.h has decoded.
-func (s *Writer) setCollectiveColumns(row *format.Row, e *bpf.CudaEvent, call *bpf.ProbedFunction) {
+func (w *Writer) setCollectiveColumns(row *format.Row, e *bpf.CudaEvent, call *bpf.ProbedFunction) {
 	row.SrcPtr, row.Bytes, row.Root = 0, 0, format.NoRoot
 	row.Group = int64(e.Block[0]) | int64(e.Block[1])<<32
 	switch call.Columns {
 	case bpf.ColumnsCollective:
-		s.setOperationColumns(row, e)
+		w.setOperationColumns(row, e)
 	case bpf.ColumnsCommunicator:
-		s.setCommunicatorColumns(row, e, call)
+		w.setCommunicatorColumns(row, e, call)
 	case bpf.ColumnsNCCLObject:
 		switch {
 		case call.Decode == bpf.CudaCallDecodeDECODE_GROUP_END:
@@ -35,7 +35,7 @@ func (s *Writer) setCollectiveColumns(row *format.Row, e *bpf.CudaEvent, call *b
 }
 
 // setOperationColumns sets the columns of a collective, Send or Recv.
-func (s *Writer) setOperationColumns(row *format.Row, e *bpf.CudaEvent) {
+func (w *Writer) setOperationColumns(row *format.Row, e *bpf.CudaEvent) {
 	row.Value = float64(e.Bytes)
 	if t := e.Grid[0]; t < uint32(len(format.DataTypes)) {
 		row.DataType, row.Bytes = format.DataTypes[t], int64(e.Bytes)*format.DataTypeBytes[t]
@@ -51,32 +51,32 @@ func (s *Writer) setOperationColumns(row *format.Row, e *bpf.CudaEvent) {
 		row.Root = int32(e.Grid[2])
 	}
 	row.Sequence = int64(e.Src)
-	s.communicatorOf(e, row.StartNs).setColumns(row)
+	w.communicatorOf(e, row.StartNs).setColumns(row)
 }
 
 // setCommunicatorColumns sets the columns of a call about a communicator, and notes new and ended communicators.
-func (s *Writer) setCommunicatorColumns(row *format.Row, e *bpf.CudaEvent, call *bpf.ProbedFunction) {
+func (w *Writer) setCommunicatorColumns(row *format.Row, e *bpf.CudaEvent, call *bpf.ProbedFunction) {
 	if call.Effect == bpf.CudaCallEffectEFFECT_COMMUNICATOR {
-		s.setNewCommunicatorColumns(row, e, call)
+		w.setNewCommunicatorColumns(row, e, call)
 		return
 	}
 	if e.Ptr == 0 {
 		return
 	}
-	c := s.communicatorOf(e, row.StartNs)
+	c := w.communicatorOf(e, row.StartNs)
 	c.setColumns(row)
-	if end := communicatorEnds[call.Name]; end != "" && !c.hasEnded() && s.communicators[c.communicatorKey] == c {
+	if end := communicatorEnds[call.Name]; end != "" && !c.hasEnded() && w.communicators[c.communicatorKey] == c {
 		c.fact.End, c.fact.EndNs = end, row.StartNs
-		s.writeCommunicator(c)
+		w.writeCommunicator(c)
 	}
 }
 
 // setNewCommunicatorColumns sets the columns of a call that makes a communicator. While the call is open, its
 // communicator has no identity of the library: the hash of its unique id takes its place, or the identity of its parent.
-func (s *Writer) setNewCommunicatorColumns(row *format.Row, e *bpf.CudaEvent, call *bpf.ProbedFunction) {
+func (w *Writer) setNewCommunicatorColumns(row *format.Row, e *bpf.CudaEvent, call *bpf.ProbedFunction) {
 	isOpen := row.Flags&(format.FlagOpen|format.FlagAbandoned) != 0
 	if !isOpen && (e.Result == 0 || e.Result == inProgress) && e.Ptr != 0 {
-		s.addCommunicator(row, e, call).setColumns(row)
+		w.addCommunicator(row, e, call).setColumns(row)
 		return
 	}
 	row.Ptr = 0 // the address at which the communicator would be stored
@@ -85,15 +85,15 @@ func (s *Writer) setNewCommunicatorColumns(row *format.Row, e *bpf.CudaEvent, ca
 	case hasUniqueID(call):
 		row.Communicator, row.CommunicatorRank, row.CommunicatorSize = int64(e.Src), int32(e.Grid[0]), int32(e.Bytes)
 	default: // all ranks of the parent make the call
-		if parent := s.parentOf(e); parent != nil {
+		if parent := w.parentOf(e); parent != nil {
 			parent.setColumns(row)
 		}
 	}
 }
 
 // parentOf returns the communicator from which a call makes a new one, nil if it is unknown.
-func (s *Writer) parentOf(e *bpf.CudaEvent) *knownCommunicator {
-	if parent := s.communicators[communicatorKey{e.Pid, e.Src}]; parent != nil && parent.epoch == e.NodeType {
+func (w *Writer) parentOf(e *bpf.CudaEvent) *knownCommunicator {
+	if parent := w.communicators[communicatorKey{e.Pid, e.Src}]; parent != nil && parent.epoch == e.NodeType {
 		return parent
 	}
 	return nil

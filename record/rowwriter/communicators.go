@@ -64,7 +64,7 @@ var communicatorHow = map[string]string{
 }
 
 // addCommunicator adds the new communicator of a call.
-func (s *Writer) addCommunicator(row *format.Row, e *bpf.CudaEvent, call *bpf.ProbedFunction) *knownCommunicator {
+func (w *Writer) addCommunicator(row *format.Row, e *bpf.CudaEvent, call *bpf.ProbedFunction) *knownCommunicator {
 	c := &knownCommunicator{
 		communicatorKey: communicatorKey{e.Pid, e.Ptr}, epoch: e.SharedBytes, fromNs: row.StartNs, device: row.Device,
 	}
@@ -77,29 +77,29 @@ func (s *Writer) addCommunicator(row *format.Row, e *bpf.CudaEvent, call *bpf.Pr
 	}
 	if hasUniqueID(call) {
 		c.fact.UniqueID = int64(e.Src)
-	} else if parent := s.parentOf(e); parent != nil {
+	} else if parent := w.parentOf(e); parent != nil {
 		c.fact.Parent = parent.id
 	}
-	s.storeCommunicator(c)
+	w.storeCommunicator(c)
 	return c
 }
 
 // communicatorOf returns the communicator of a call.
-func (s *Writer) communicatorOf(e *bpf.CudaEvent, startNs int64) *knownCommunicator {
+func (w *Writer) communicatorOf(e *bpf.CudaEvent, startNs int64) *knownCommunicator {
 	key := communicatorKey{e.Pid, e.Ptr}
-	c := s.communicators[key]
+	c := w.communicators[key]
 	switch {
 	case c != nil && c.isUncalled && e.SharedBytes%2 == 0:
-		s.addFirstCall(c, e)
+		w.addFirstCall(c, e)
 		return c
 	case c != nil && c.isUncalled: // the call is of a newer one
 	case c != nil && c.epoch == e.SharedBytes:
-		if c.id == 0 && s.read(c) {
-			s.writeCommunicator(c)
+		if c.id == 0 && w.read(c) {
+			w.writeCommunicator(c)
 		}
 		if c.fact.Numbering == format.NumberingRelative && c.countTries < maxCountTries {
 			c.countTries++
-			s.compareNumbers(c)
+			w.compareNumbers(c)
 		}
 		return c
 	case c != nil && c.epoch > e.SharedBytes: // a late row: another communicator has the address
@@ -111,28 +111,28 @@ func (s *Writer) communicatorOf(e *bpf.CudaEvent, startNs int64) *knownCommunica
 	if c.beganRecorded() { // its row is that of ncclCommInitAll, or was lost
 		c.fact.How, c.fact.Numbering = format.CommunicatorInit, format.NumberingExact
 	}
-	s.storeCommunicator(c)
+	w.storeCommunicator(c)
 	return c
 }
 
 // addFirstCall notes that a communicator of a census has a recorded call: its numbers are found as those of others.
-func (s *Writer) addFirstCall(c *knownCommunicator, e *bpf.CudaEvent) {
+func (w *Writer) addFirstCall(c *knownCommunicator, e *bpf.CudaEvent) {
 	c.isUncalled, c.epoch, c.device, c.before = false, e.SharedBytes, int32(e.Device), newCountRange()
 	c.fact.Numbering, c.fact.Before = format.NumberingRelative, 0
-	s.compareNumbers(c)
-	s.writeCommunicator(c)
+	w.compareNumbers(c)
+	w.writeCommunicator(c)
 }
 
 // storeCommunicator reads a new communicator, writes its fact, and keeps it for later rows.
-func (s *Writer) storeCommunicator(c *knownCommunicator) {
-	if len(s.communicators) >= maxCommunicators && s.communicators[c.communicatorKey] == nil {
+func (w *Writer) storeCommunicator(c *knownCommunicator) {
+	if len(w.communicators) >= maxCommunicators && w.communicators[c.communicatorKey] == nil {
 		c.fact.Missing = missingLimit
 		return
 	}
-	s.communicators[c.communicatorKey] = c
-	s.read(c)
-	s.writeCommunicator(c)
-	s.compareNumbers(c)
+	w.communicators[c.communicatorKey] = c
+	w.read(c)
+	w.writeCommunicator(c)
+	w.compareNumbers(c)
 }
 
 // beganRecorded reports whether the probes saw the beginning of the communicator.
@@ -145,13 +145,13 @@ func (c *knownCommunicator) hasEnded() bool {
 
 // communicatorAt returns what the probes know about a communicator. ok is true if it certainly has its address now, so
 // that what was read before is its own memory.
-func (s *Writer) communicatorAt(c *knownCommunicator) (now probe.Communicator, ok bool) {
-	now, ok = s.counters.probes.CommunicatorAt(c.pid, c.ptr)
+func (w *Writer) communicatorAt(c *knownCommunicator) (now probe.Communicator, ok bool) {
+	now, ok = w.counters.probes.CommunicatorAt(c.pid, c.ptr)
 	return now, ok && now.Epoch == c.epoch
 }
 
 // read reads identity, rank and size from the memory of the process, and reports whether it could.
-func (s *Writer) read(c *knownCommunicator) bool {
+func (w *Writer) read(c *knownCommunicator) bool {
 	if c.tries == maxTries || c.hasEnded() {
 		return false
 	}
@@ -163,7 +163,7 @@ func (s *Writer) read(c *knownCommunicator) bool {
 		c.fact.Missing = missingInit
 		state, ok = layout.Read(int(c.pid), c.ptr)
 	}
-	if _, isOwn := s.communicatorAt(c); !isOwn {
+	if _, isOwn := w.communicatorAt(c); !isOwn {
 		c.fact.Missing, c.tries = missingEnded, maxTries
 		return false
 	}
@@ -178,20 +178,20 @@ func (s *Writer) read(c *knownCommunicator) bool {
 
 // countBefore bounds the collectives before the first recorded one, by the library's counters. The library counts a
 // collective at its launch, after the probes have. Collectives that began during the reading leave no upper bound.
-func (s *Writer) countBefore(c *knownCommunicator) (low, high int64, ok bool) {
+func (w *Writer) countBefore(c *knownCommunicator) (low, high int64, ok bool) {
 	if !c.hasCounts || c.size < 2 || c.hasEnded() {
 		return 0, 0, false
 	}
-	first, ok := s.communicatorAt(c)
+	first, ok := w.communicatorAt(c)
 	if !ok {
 		return 0, 0, false
 	}
-	inFlight := s.counters.probes.CollectivesInFlight(first.Thread)
+	inFlight := w.counters.probes.CollectivesInFlight(first.Thread)
 	state, ok := c.layout.Read(int(c.pid), c.ptr)
 	if !ok {
 		return 0, 0, false
 	}
-	last, ok := s.communicatorAt(c)
+	last, ok := w.communicatorAt(c)
 	if last != first {
 		inFlight = probe.UnknownInFlight
 	}
@@ -201,11 +201,11 @@ func (s *Writer) countBefore(c *knownCommunicator) (low, high int64, ok bool) {
 
 // compareNumbers finds the number of collectives of an older communicator before the recording, and compares it with
 // later readings. Calls that the library does not count, such as those of captured graphs, make them differ.
-func (s *Writer) compareNumbers(c *knownCommunicator) {
+func (w *Writer) compareNumbers(c *knownCommunicator) {
 	if c.fact.Numbering == format.NumberingExact {
 		return
 	}
-	low, high, ok := s.countBefore(c)
+	low, high, ok := w.countBefore(c)
 	if !ok {
 		return
 	}
@@ -219,7 +219,7 @@ func (s *Writer) compareNumbers(c *knownCommunicator) {
 	}
 	if n != c.fact.Before || numbering != c.fact.Numbering {
 		c.fact.Before, c.fact.Numbering = n, numbering
-		s.writeCommunicator(c)
+		w.writeCommunicator(c)
 	}
 }
 
@@ -239,40 +239,40 @@ func (c *knownCommunicator) whyRelative() string {
 }
 
 // writeLastCommunicators writes the facts of all communicators at the end of the recording.
-func (s *Writer) writeLastCommunicators() {
-	for _, c := range s.communicators {
-		s.writeLastFact(c)
+func (w *Writer) writeLastCommunicators() {
+	for _, c := range w.communicators {
+		w.writeLastFact(c)
 	}
 }
 
 // writeLastFact writes the fact of a communicator at the end of the recording or of its process.
-func (s *Writer) writeLastFact(c *knownCommunicator) {
+func (w *Writer) writeLastFact(c *knownCommunicator) {
 	if c.fact.Numbering == format.NumberingRelative {
 		c.fact.Missing = c.whyRelative()
 	}
 	if c.layout != nil && !c.hasEnded() {
-		s.takeCensus(c)
+		w.takeCensus(c)
 	}
-	s.writeCommunicator(c)
+	w.writeCommunicator(c)
 }
 
 // forgetCommunicators removes the communicators of a process that was replaced by another one with its pid at a time,
 // Unix ns. Those of the new process may be known already: their calls and censuses take other ways to the row writer.
-func (s *Writer) forgetCommunicators(pid uint32, replacedNs int64) {
-	for key, c := range s.communicators {
+func (w *Writer) forgetCommunicators(pid uint32, replacedNs int64) {
+	for key, c := range w.communicators {
 		if key.pid == pid && c.fromNs < replacedNs {
-			s.writeLastFact(c)
-			delete(s.communicators, key)
+			w.writeLastFact(c)
+			delete(w.communicators, key)
 		}
 	}
 }
 
 // takeCensus reads the library's counters of a communicator. It keeps the last ones if they cannot be read. The probes
 // may be paused, so the identity must be that of the communicator.
-func (s *Writer) takeCensus(c *knownCommunicator) {
+func (w *Writer) takeCensus(c *knownCommunicator) {
 	state, ok := c.layout.Read(int(c.pid), c.ptr)
 	if ok && state.HasCounts && int64(state.Hash) == c.id && state.Rank == c.rank {
-		c.setCensus(newCensus(&state, s.counters.clock.NowNs()), false)
+		c.setCensus(newCensus(&state, w.counters.clock.NowNs()), false)
 	}
 }
 
@@ -282,7 +282,7 @@ func (c *knownCommunicator) setColumns(row *format.Row) {
 }
 
 // writeCommunicator writes the fact of a communicator. It replaces an earlier one.
-func (s *Writer) writeCommunicator(c *knownCommunicator) {
+func (w *Writer) writeCommunicator(c *knownCommunicator) {
 	message, err := json.Marshal(c.fact)
 	if err != nil {
 		return // cannot happen: the members are numbers and texts
@@ -292,5 +292,5 @@ func (s *Writer) writeCommunicator(c *knownCommunicator) {
 		Root: format.NoRoot, Message: string(message),
 	}
 	c.setColumns(&row)
-	s.writeRows(format.ClassFact, []format.Row{row})
+	w.writeRows(format.ClassFact, []format.Row{row})
 }

@@ -68,34 +68,34 @@ func newCallCounters(p *probe.Probes, c clock.Clock) *callCounters {
 
 // readKernelCounters reads the kernel's counters. It returns rows of kind lost and count for the
 // changes since the last read.
-func (a *callCounters) readKernelCounters() ([]format.Row, error) {
-	now := a.clock.NowNs()
-	if end := a.endNs.Load(); end != 0 {
+func (cc *callCounters) readKernelCounters() ([]format.Row, error) {
+	now := cc.clock.NowNs()
+	if end := cc.endNs.Load(); end != 0 {
 		now = end
 	}
-	a.lastNs = min(a.lastNs, now) // the last read may be later than the end
+	cc.lastNs = min(cc.lastNs, now) // the last read may be later than the end
 	var rows []format.Row
-	for class := range a.last {
+	for class := range cc.last {
 		var perCPU []bpf.CudaClassStats
-		if err := a.probes.Objects.Stats.Lookup(uint32(class), &perCPU); err != nil {
+		if err := cc.probes.Objects.Stats.Lookup(uint32(class), &perCPU); err != nil {
 			return nil, fmt.Errorf("read loss counters: %w", err)
 		}
 		sum := sumClassStats(perCPU)
 		for why, n := range sum.Lost {
-			d := n - a.last[class].Lost[why]
-			if a.full {
-				a.lostAfter[class] += int64(d)
+			d := n - cc.last[class].Lost[why]
+			if cc.full {
+				cc.lostAfter[class] += int64(d)
 			} else if d > 0 {
 				rows = append(rows, format.Row{
 					Kind: format.KindLost, Name: CallClassNames[class], Message: lossReasonTexts[why],
-					StartNs: a.lastNs, DurNs: now - a.lastNs, Value: float64(d), Device: -1,
+					StartNs: cc.lastNs, DurNs: now - cc.lastNs, Value: float64(d), Device: -1,
 				})
 			}
 		}
-		a.last[class] = sum
+		cc.last[class] = sum
 	}
-	counted, err := a.readCallCounts(now)
-	a.lastNs = now
+	counted, err := cc.readCallCounts(now)
+	cc.lastNs = now
 	return append(rows, counted...), err
 }
 
@@ -113,50 +113,56 @@ func sumClassStats(perCPU []bpf.CudaClassStats) bpf.CudaClassStats {
 }
 
 // readCallCounts returns rows of kind count for the calls that are only counted.
-func (a *callCounters) readCallCounts(now int64) ([]format.Row, error) {
+func (cc *callCounters) readCallCounts(now int64) ([]format.Row, error) {
 	var rows []format.Row
-	for cookie := range a.counts {
+	for cookie := range cc.counts {
 		call, name, _, _ := bpf.FunctionByCookie(uint16(cookie))
 		if !call.CountOnly {
 			continue
 		}
 		var perCPU []uint64
-		if err := a.probes.Objects.Counts.Lookup(uint32(cookie), &perCPU); err != nil {
+		if err := cc.probes.Objects.Counts.Lookup(uint32(cookie), &perCPU); err != nil {
 			return nil, fmt.Errorf("read call counts: %w", err)
 		}
 		var sum uint64
 		for _, n := range perCPU {
 			sum += n
 		}
-		if d := sum - a.counts[cookie]; d > 0 && !a.full {
+		if d := sum - cc.counts[cookie]; d > 0 && !cc.full {
 			rows = append(rows, format.Row{
 				Kind:    format.KindCount,
 				Name:    name,
-				StartNs: a.lastNs,
-				DurNs:   now - a.lastNs,
+				StartNs: cc.lastNs,
+				DurNs:   now - cc.lastNs,
 				Value:   float64(d),
 				Device:  -1,
 			})
-			a.counted[call.Class] += int64(d)
+			cc.counted[call.Class] += int64(d)
 		}
-		a.counts[cookie] = sum
+		cc.counts[cookie] = sum
 	}
 	return rows, nil
 }
 
 // endAt ends the counting of calls at a time, as if the probes had been removed then.
-func (a *callCounters) endAt(atNs int64) {
-	a.full = true
-	a.endNs.Store(atNs)
+func (cc *callCounters) endAt(atNs int64) {
+	cc.full = true
+	cc.endNs.Store(atNs)
 }
 
 // currentTotals returns the cumulative counts of calls so far, including deleted rotations of a
 // ring recording.
-func (a *callCounters) currentTotals() callTotals {
-	b := callTotals{written: a.written, open: a.open, abandoned: a.abandoned, counted: a.counted, noTable: a.noTable}
-	for class := range a.last {
-		b.lost[class] = a.unwritten[class] - a.lostAfter[class]
-		for _, n := range a.last[class].Lost {
+func (cc *callCounters) currentTotals() callTotals {
+	b := callTotals{
+		written:   cc.written,
+		open:      cc.open,
+		abandoned: cc.abandoned,
+		counted:   cc.counted,
+		noTable:   cc.noTable,
+	}
+	for class := range cc.last {
+		b.lost[class] = cc.unwritten[class] - cc.lostAfter[class]
+		for _, n := range cc.last[class].Lost {
 			b.lost[class] += int64(n)
 		}
 	}
@@ -164,13 +170,13 @@ func (a *callCounters) currentTotals() callTotals {
 }
 
 // callCounts returns the counts for Meta.Calls at the last read, by name of class.
-func (a *callCounters) callCounts() map[string]format.CallCount {
+func (cc *callCounters) callCounts() map[string]format.CallCount {
 	calls := make(map[string]format.CallCount)
-	b, d := a.currentTotals(), &a.dropped
+	b, d := cc.currentTotals(), &cc.dropped
 	b.add(d, -1)
 	for class, name := range CallClassNames {
 		c := format.CallCount{
-			Seen:      int64(a.last[class].Seen) - a.after[class] - a.lostAfter[class],
+			Seen:      int64(cc.last[class].Seen) - cc.after[class] - cc.lostAfter[class],
 			Recorded:  b.written[class],
 			Open:      b.open[class],
 			Abandoned: b.abandoned[class],

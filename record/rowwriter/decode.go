@@ -13,48 +13,48 @@ import (
 
 // fillCallRow fills the row of a call, and follows stream captures. The row's memory is reused, so fillCallRow
 // sets every column.
-func (s *Writer) fillCallRow(row *format.Row, e *bpf.CudaEvent, call *bpf.ProbedFunction, name string) {
-	captured := s.captures.applyCall(e, call)
-	s.fillColumns(row, e, call, name)
+func (w *Writer) fillCallRow(row *format.Row, e *bpf.CudaEvent, call *bpf.ProbedFunction, name string) {
+	captured := w.captures.applyCall(e, call)
+	w.fillColumns(row, e, call, name)
 	if captured {
 		row.Flags |= format.FlagCaptured
 	}
 }
 
 // fillColumns sets all columns of the row of a call.
-func (s *Writer) fillColumns(row *format.Row, e *bpf.CudaEvent, call *bpf.ProbedFunction, name string) {
+func (w *Writer) fillColumns(row *format.Row, e *bpf.CudaEvent, call *bpf.ProbedFunction, name string) {
 	*row = format.Row{
 		Kind: call.Kind, Name: name, MemoryKind: call.Memory, CopyKind: call.Copy,
-		StartNs: s.counters.clock.UnixNs(e.StartNs), DurNs: int64(e.DurNs),
+		StartNs: w.counters.clock.UnixNs(e.StartNs), DurNs: int64(e.DurNs),
 		Pid: int32(e.Pid), Tid: int32(e.Tid), CPU: int32(e.Cpu), Device: int32(e.Device),
 		Context: int64(e.Context), Stream: int64(e.Stream), Result: e.Result, Flags: convertEventFlags(e.Flags),
 		Ptr: int64(e.Ptr), Bytes: int64(e.Bytes), SrcPtr: int64(e.Src),
 	}
 	if e.ParentNs != 0 {
-		row.ParentStartNs = s.counters.clock.UnixNs(e.ParentNs)
+		row.ParentStartNs = w.counters.clock.UnixNs(e.ParentNs)
 	}
-	s.setEventColumns(row, e, call)
-	s.setStackColumns(row, e, call.Class)
+	w.setEventColumns(row, e, call)
+	w.setStackColumns(row, e, call.Class)
 }
 
 // setStackColumns sets the columns about the call's stack. It counts stacks that are cut or missing
 // because unwind tables were not loaded yet.
-func (s *Writer) setStackColumns(row *format.Row, e *bpf.CudaEvent, class bpf.CudaCallClass) {
+func (w *Writer) setStackColumns(row *format.Row, e *bpf.CudaEvent, class bpf.CudaCallClass) {
 	state := bpf.CudaStackState(e.Stack)
 	if e.StackId == 0 {
 		row.StackStatus = format.StackNone
 		if state == bpf.CudaStackStateSTACK_UNKNOWN {
-			s.counters.noTable[class]++
+			w.counters.noTable[class]++
 		}
 		if state == bpf.CudaStackStateSTACK_RATIONED {
 			row.StackStatus = format.StackRationed
 		}
 		return
 	}
-	known := s.stacks.GetCallStack(e)
+	known := w.stacks.GetCallStack(e)
 	row.StackID, row.Site, row.StackStatus = known.ID, known.Site, known.Status
 	if known.NoTable && state != bpf.CudaStackStateSTACK_PARENT {
-		s.counters.noTable[class]++
+		w.counters.noTable[class]++
 	}
 	switch {
 	case known.ID == 0 || known.Status == format.StackRationed:
@@ -66,39 +66,39 @@ func (s *Writer) setStackColumns(row *format.Row, e *bpf.CudaEvent, class bpf.Cu
 }
 
 // setEventColumns sets the columns of a row whose values depend on call.Columns.
-func (s *Writer) setEventColumns(row *format.Row, e *bpf.CudaEvent, call *bpf.ProbedFunction) {
+func (w *Writer) setEventColumns(row *format.Row, e *bpf.CudaEvent, call *bpf.ProbedFunction) {
 	switch call.Columns {
 	case bpf.ColumnsLaunch:
 		setGridColumns(row, e)
 		row.Function, row.SrcPtr = int64(e.Src), 0
-		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Src}].display
+		row.Kernel = w.names.byHandle[kernelKey{e.Pid, e.Src}].display
 	case bpf.ColumnsLaunchList:
 		setGridColumns(row, e)
 		row.Function, row.SrcPtr = int64(e.Src), 0
 		row.Value, row.Bytes = float64(e.Bytes), 0
-		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Src}].display
+		row.Kernel = w.names.byHandle[kernelKey{e.Pid, e.Src}].display
 	case bpf.ColumnsNewFunction:
 		row.Function, row.Ptr, row.Bytes, row.SrcPtr = int64(e.Ptr), int64(e.Bytes), 0, 0
 		if row.Function == 0 {
 			return
 		}
-		name, known := s.names.byHandle[kernelKey{e.Pid, e.Ptr}]
-		if of, ok := s.names.byHandle[kernelKey{e.Pid, e.Bytes}]; ok && call.Effect == bpf.CudaCallEffectEFFECT_NONE {
+		name, known := w.names.byHandle[kernelKey{e.Pid, e.Ptr}]
+		if of, ok := w.names.byHandle[kernelKey{e.Pid, e.Bytes}]; ok && call.Effect == bpf.CudaCallEffectEFFECT_NONE {
 			name, known = of, true // cuKernelGetFunction: the function has the kernel's name
-			s.storeKernelName(e.Pid, e.Ptr, e.StartNs, name, false)
+			w.storeKernelName(e.Pid, e.Ptr, e.StartNs, name, false)
 		}
 		if known {
 			row.Kernel = name.display
 		}
 	case bpf.ColumnsFunction:
 		row.Function, row.Ptr = int64(e.Ptr), 0
-		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Ptr}].display
+		row.Kernel = w.names.byHandle[kernelKey{e.Pid, e.Ptr}].display
 	case bpf.ColumnsKernelNode:
 		setGridColumns(row, e)
 		row.Function, row.Bytes = int64(e.Bytes), 0
-		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Bytes}].display
+		row.Kernel = w.names.byHandle[kernelKey{e.Pid, e.Bytes}].display
 	case bpf.ColumnsGraphNode:
-		s.setGraphNodeColumns(row, e)
+		w.setGraphNodeColumns(row, e)
 	case bpf.ColumnsDevice:
 		row.Device, row.Bytes = int32(e.Bytes), 0
 	case bpf.ColumnsDeviceUUID:
@@ -123,12 +123,12 @@ func (s *Writer) setEventColumns(row *format.Row, e *bpf.CudaEvent, call *bpf.Pr
 	case bpf.ColumnsAllocatorReport:
 		setAllocatorReportColumns(row, e)
 	case bpf.ColumnsCollective, bpf.ColumnsCommunicator, bpf.ColumnsNCCLObject:
-		s.setCollectiveColumns(row, e, call)
+		w.setCollectiveColumns(row, e, call)
 	case bpf.ColumnsCopyByType:
 		row.CopyKind = formatCopyDirection(e.Grid[2], e.Block[0])
 	default:
 		if call.Name == "cuGraphLaunch" {
-			row.Value = float64(s.captures.countGraphKernels(objectHandle{e.Pid, e.Ptr}))
+			row.Value = float64(w.captures.countGraphKernels(objectHandle{e.Pid, e.Ptr}))
 			return
 		}
 		row.Value = float64(readEventValue(e))
@@ -138,7 +138,7 @@ func (s *Writer) setEventColumns(row *format.Row, e *bpf.CudaEvent, call *bpf.Pr
 // readEventValue returns the call's value, which set_value of decode.h has stored in the grid.
 func readEventValue(e *bpf.CudaEvent) uint64 { return uint64(e.Grid[0]) | uint64(e.Grid[1])<<32 }
 
-// CUgraphNodeTypes that interpretNode and captures handle.
+// Values of CUgraphNodeType that the row writer handles.
 const (
 	graphNodeKernel      = 0
 	graphNodeGraph       = 4
@@ -171,7 +171,7 @@ func readGraphNodeType(e *bpf.CudaEvent) int64 { return int64(e.NodeType) - 1 }
 
 // setGraphNodeColumns sets the columns of a call with CUgraphNodeParams, depending on the node
 // type.
-func (s *Writer) setGraphNodeColumns(row *format.Row, e *bpf.CudaEvent) {
+func (w *Writer) setGraphNodeColumns(row *format.Row, e *bpf.CudaEvent) {
 	kind := readGraphNodeType(e)
 	switch {
 	case kind < 0:
@@ -184,7 +184,7 @@ func (s *Writer) setGraphNodeColumns(row *format.Row, e *bpf.CudaEvent) {
 	case graphNodeKernel:
 		setGridColumns(row, e)
 		row.Function, row.Bytes = int64(e.Bytes), 0
-		row.Kernel = s.names.byHandle[kernelKey{e.Pid, e.Bytes}].display
+		row.Kernel = w.names.byHandle[kernelKey{e.Pid, e.Bytes}].display
 	case graphNodeGraph:
 		row.Value = float64(readEventValue(e))
 	case graphNodeMemAlloc, graphNodeMemFree:
@@ -258,9 +258,9 @@ func convertEventFlags(flags uint8) int32 {
 }
 
 // writeStackRows writes the rows of a new stack.
-func (s *Writer) writeStackRows(rows []format.Row) {
+func (w *Writer) writeStackRows(rows []format.Row) {
 	for i := range rows {
-		rows[i].StartNs = s.counters.clock.NowNs()
-		s.writeRows(format.ClassOf(rows[i].Kind), rows[i:i+1])
+		rows[i].StartNs = w.counters.clock.NowNs()
+		w.writeRows(format.ClassOf(rows[i].Kind), rows[i:i+1])
 	}
 }

@@ -28,33 +28,33 @@ type Capture struct {
 }
 
 // do runs a function in the row writer's goroutine, and waits for it. It returns false if the goroutine has ended.
-func (s *Writer) do(f func()) bool {
+func (w *Writer) do(f func()) bool {
 	ran := make(chan struct{})
 	select {
-	case s.requests <- func() { f(); close(ran) }:
+	case w.requests <- func() { f(); close(ran) }:
 		<-ran
 		return true
-	case <-s.done:
+	case <-w.done:
 		return false
 	}
 }
 
 // BeginCapture begins to keep all events that the ring has. captures must be open until EndCapture has called
 // Done. Safe for concurrent use.
-func (s *Writer) BeginCapture(captures *os.Root, t *format.Trigger) (c *Capture, err error) {
-	began := s.do(func() {
-		s.updateCounters()
-		s.rotateSegments()
-		if err = s.failed; err != nil {
+func (w *Writer) BeginCapture(captures *os.Root, t *format.Trigger) (c *Capture, err error) {
+	began := w.do(func() {
+		w.updateCounters()
+		w.rotateSegments()
+		if err = w.failed; err != nil {
 			return
 		}
 		c = &Capture{
-			bounds: s.bounds.clone(), dropped: s.counters.dropped,
-			progress: s.channelProgress.dropped, host: s.host.dropped, arguments: s.droppedArguments(),
-			frozen: s.writer.Freeze(captures, t),
+			bounds: w.bounds.clone(), dropped: w.counters.dropped,
+			progress: w.channelProgress.dropped, host: w.host.dropped, arguments: w.droppedArguments(),
+			frozen: w.writer.Freeze(captures, t),
 		}
-		if s.live != nil {
-			c.live = s.live.Snapshot()
+		if w.live != nil {
+			c.live = w.live.Snapshot()
 		}
 	})
 	if !began {
@@ -73,7 +73,7 @@ func (b *recordingBounds) clone() recordingBounds {
 
 // WatchReturns notes the calls that return from now on, until EndCapture. So a call is not both open and returned
 // in the capture. Safe for concurrent use.
-func (s *Writer) WatchReturns() { s.do(func() { s.returned = make(returnedCalls) }) }
+func (w *Writer) WatchReturns() { w.do(func() { w.returned = make(returnedCalls) }) }
 
 // returnedCalls is a set of calls.
 type returnedCalls map[callKey]struct{}
@@ -100,22 +100,22 @@ type CaptureEnd struct {
 }
 
 // EndCapture ends a capture. Safe for concurrent use.
-func (s *Writer) EndCapture(c *Capture, end *CaptureEnd) {
-	if !s.do(func() { s.endCapture(c, end) }) {
+func (w *Writer) EndCapture(c *Capture, end *CaptureEnd) {
+	if !w.do(func() { w.endCapture(c, end) }) {
 		end.Done(errEnded)
 	}
 }
 
-func (s *Writer) endCapture(c *Capture, end *CaptureEnd) {
-	s.handleWaitingInput()
-	returned := s.returned
-	s.returned = nil
-	for _, known := range s.communicators {
-		s.writeCommunicator(known)
+func (w *Writer) endCapture(c *Capture, end *CaptureEnd) {
+	w.handleWaitingInput()
+	returned := w.returned
+	w.returned = nil
+	for _, known := range w.communicators {
+		w.writeCommunicator(known)
 	}
-	s.updateCounters()
-	s.rotateSegments()
-	endNs := max(end.EndNs, s.bounds.lastNs)
+	w.updateCounters()
+	w.rotateSegments()
+	endNs := max(end.EndNs, w.bounds.lastNs)
 	omitted := c.frozen.OmitBefore(end.Trigger.FromNs())
 	c.bounds.drop(omitted, &c.dropped)
 	for _, turn := range omitted {
@@ -128,47 +128,47 @@ func (s *Writer) endCapture(c *Capture, end *CaptureEnd) {
 		return ok
 	})
 	earlier := c.takeEarlierMemory()
-	totals := s.counters.currentTotals()
+	totals := w.counters.currentTotals()
 	totals.add(&c.dropped, -1)
-	rows := s.makeOpenRows(open, endNs, &totals)
+	rows := w.makeOpenRows(open, endNs, &totals)
 	rows[format.ClassMemory] = append(earlier, rows[format.ClassMemory]...)
 	rows[format.ClassFact] = append(c.earlierMemoryNotes(slices.Clone(end.Facts), endNs), end.Trigger.Note())
-	meta := s.CurrentMeta()
+	meta := w.CurrentMeta()
 	meta.EndNs, meta.Calls, meta.Trigger = endNs, captureCounts(&totals, &c.dropped), end.Trigger
 	if meta.StartNs = c.bounds.fromNs; meta.StartNs == 0 {
 		meta.StartNs = meta.Ring.AttachedNs
 	}
 	meta.Ring.DroppedRows = c.bounds.rows
-	meta.Progress, meta.HostRows = s.channelProgress.countsWithout(c.progress), s.host.countsWithout(c.host)
-	meta.KernelArgs = s.argumentCountsWithout(c.arguments)
+	meta.Progress, meta.HostRows = w.channelProgress.countsWithout(c.progress), w.host.countsWithout(c.host)
+	meta.KernelArgs = w.argumentCountsWithout(c.arguments)
 	c.frozen.Finish(meta, rows, end.Done)
 }
 
 // handleWaitingInput handles all records and rows that wait now.
-func (s *Writer) handleWaitingInput() {
-	for range len(s.Chunks) {
-		chunk, ok := <-s.Chunks
+func (w *Writer) handleWaitingInput() {
+	for range len(w.Chunks) {
+		chunk, ok := <-w.Chunks
 		if !ok {
 			break
 		}
-		s.decodeRecords(chunk)
-		s.writeLaunchProgress()
-		s.pool.PutChunk(chunk)
+		w.decodeRecords(chunk)
+		w.writeLaunchProgress()
+		w.pool.PutChunk(chunk)
 	}
-	for range len(s.rows) {
-		if r, ok := <-s.rows; ok {
-			s.writeOtherRows(r)
+	for range len(w.rows) {
+		if r, ok := <-w.rows; ok {
+			w.writeOtherRows(r)
 		}
 	}
-	s.writeWaitingProgress()
-	s.writeWaitingHost()
-	s.writeWaitingCensuses()
+	w.writeWaitingProgress()
+	w.writeWaitingHost()
+	w.writeWaitingCensuses()
 }
 
 // makeOpenRows returns the rows of calls that have not returned, by class, and adds them to totals.
-func (s *Writer) makeOpenRows(open []bpf.CudaEvent, endNs int64, totals *callTotals) format.FrozenRows {
-	rows, noTable := make(format.FrozenRows), s.counters.noTable
-	probe.MarkCallsOpen(open, endNs-s.counters.clock.OffsetNs)
+func (w *Writer) makeOpenRows(open []bpf.CudaEvent, endNs int64, totals *callTotals) format.FrozenRows {
+	rows, noTable := make(format.FrozenRows), w.counters.noTable
+	probe.MarkCallsOpen(open, endNs-w.counters.clock.OffsetNs)
 	for i := range open {
 		e := &open[i]
 		call, name, perThread, ok := bpf.FunctionByCookie(e.Call)
@@ -176,7 +176,7 @@ func (s *Writer) makeOpenRows(open []bpf.CudaEvent, endNs int64, totals *callTot
 			continue
 		}
 		var row format.Row
-		s.fillColumns(&row, e, call, name)
+		w.fillColumns(&row, e, call, name)
 		if perThread {
 			row.Flags |= format.FlagPerThreadStream
 		}
@@ -186,9 +186,9 @@ func (s *Writer) makeOpenRows(open []bpf.CudaEvent, endNs int64, totals *callTot
 		totals.open[call.Class]++
 	}
 	for class := range noTable { // the rows are not those of the ring
-		totals.noTable[class] += s.counters.noTable[class] - noTable[class]
+		totals.noTable[class] += w.counters.noTable[class] - noTable[class]
 	}
-	s.counters.noTable = noTable
+	w.counters.noTable = noTable
 	return rows
 }
 
@@ -211,8 +211,8 @@ func captureCounts(totals, dropped *callTotals) map[string]format.CallCount {
 }
 
 // AddNote writes a row of class fact, unless the recording has ended. Safe for concurrent use.
-func (s *Writer) AddNote(row format.Row) {
-	s.do(func() { s.writeRows(format.ClassFact, []format.Row{row}) })
+func (w *Writer) AddNote(row format.Row) {
+	w.do(func() { w.writeRows(format.ClassFact, []format.Row{row}) })
 }
 
 // rowWatch shows the gathered rows to a watcher.
@@ -222,22 +222,22 @@ type rowWatch struct {
 }
 
 // watchGathered shows the rows that were gathered since the last call, and the time.
-func (s *Writer) watchGathered() {
-	if s.watch.watcher == nil {
+func (w *Writer) watchGathered() {
+	if w.watch.watcher == nil {
 		return
 	}
 	for class := range format.Class(numRowClasses) {
-		s.watchClass(class)
+		w.watchClass(class)
 	}
-	s.watch.watcher.WatchTime(s.counters.clock.NowNs())
+	w.watch.watcher.WatchTime(w.counters.clock.NowNs())
 }
 
 // watchClass shows the gathered rows of a class that the watcher has not seen.
-func (s *Writer) watchClass(c format.Class) {
-	if s.watch.watcher == nil || s.watch.seen[c] == len(s.gathered[c]) {
+func (w *Writer) watchClass(c format.Class) {
+	if w.watch.watcher == nil || w.watch.seen[c] == len(w.gathered[c]) {
 		return
 	}
-	s.followLiveMemory(c, s.gathered[c][s.watch.seen[c]:])
-	s.watch.watcher.WatchRows(c, s.gathered[c][s.watch.seen[c]:])
-	s.watch.seen[c] = len(s.gathered[c])
+	w.followLiveMemory(c, w.gathered[c][w.watch.seen[c]:])
+	w.watch.watcher.WatchRows(c, w.gathered[c][w.watch.seen[c]:])
+	w.watch.seen[c] = len(w.gathered[c])
 }

@@ -27,27 +27,27 @@ func newHostQueue() hostQueue {
 // are its stack, and StackStatus and Site are set from them; without frames, these columns stay as they are.
 // It never blocks: if too many batches
 // wait, it drops the rows and counts them as lost. Safe for concurrent use; not to be called after Wait.
-func (s *Writer) SendHost(rows []format.Row) {
+func (w *Writer) SendHost(rows []format.Row) {
 	if len(rows) == 0 {
 		return
 	}
 	select {
-	case s.host.waiting <- rows:
+	case w.host.waiting <- rows:
 	default:
-		s.host.lost.Add(int64(len(rows)))
+		w.host.lost.Add(int64(len(rows)))
 	}
 }
 
 // CountLostHost counts rows of class host that could not be sent. Safe for concurrent use; not to be
 // called after Wait.
-func (s *Writer) CountLostHost(n int64) { s.host.lost.Add(n) }
+func (w *Writer) CountLostHost(n int64) { w.host.lost.Add(n) }
 
 // writeWaitingHost writes all batches that wait.
-func (s *Writer) writeWaitingHost() {
+func (w *Writer) writeWaitingHost() {
 	for {
 		select {
-		case rows := <-s.host.waiting:
-			s.writeHost(rows)
+		case rows := <-w.host.waiting:
+			w.writeHost(rows)
 		default:
 			return
 		}
@@ -56,12 +56,12 @@ func (s *Writer) writeWaitingHost() {
 
 // writeHost writes rows with their stacks, and counts them as recorded or lost. It leaves out rows after
 // the end of a recording that has reached its size limit.
-func (s *Writer) writeHost(rows []format.Row) {
-	if end := s.bounds.endNs; end != 0 {
+func (w *Writer) writeHost(rows []format.Row) {
+	if end := w.bounds.endNs; end != 0 {
 		rows = slices.DeleteFunc(rows, func(r format.Row) bool { return r.StartNs >= end })
 	}
-	if s.failed != nil {
-		s.host.lost.Add(int64(len(rows)))
+	if w.failed != nil {
+		w.host.lost.Add(int64(len(rows)))
 		return
 	}
 	for i := range rows {
@@ -80,13 +80,13 @@ func (s *Writer) writeHost(rows []format.Row) {
 		if isInferred {
 			status = format.StackComplete // the stack itself is that of another row
 		}
-		known, added := s.stacks.AddFrames(r.Pid, status, why, r.Frames)
-		s.writeStackRows(added)
+		known, added := w.stacks.AddFrames(r.Pid, status, why, r.Frames)
+		w.writeStackRows(added)
 		r.StackID, r.StackStatus, r.Site, r.Frames = known.ID, known.Status, known.Site, nil
 		if isInferred && known.ID != 0 {
 			r.StackStatus = format.StackInferred
 		}
 	}
-	s.host.countRecorded(len(rows))
-	s.writeRows(format.ClassHost, rows)
+	w.host.countRecorded(len(rows))
+	w.writeRows(format.ClassHost, rows)
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/gpurec/gpurec/record/stack"
 )
 
-// Rows of class host get the number of their stack, equal stacks once, and are recorded or lost.
+// TestHostRowsHaveStacks checks that rows of class host get the number of their stack, equal stacks
+// once, and are recorded or lost.
 func TestHostRowsHaveStacks(t *testing.T) {
 	testclass.Unit(t)
 	path := filepath.Join(t.TempDir(), "r.parquet")

@@ -10,25 +10,25 @@ import (
 
 // Send passes rows of one class to the row writer. It blocks while the row writer is behind. Safe
 // for concurrent use; not to be called after Wait.
-func (s *Writer) Send(rows []format.Row) { s.rows <- rows }
+func (w *Writer) Send(rows []format.Row) { w.rows <- rows }
 
 // WriteFirst writes the facts that are known at the start of the recording, before all else. It must be called before
 // Run.
-func (s *Writer) WriteFirst(rows []format.Row) { s.writeOtherRows(rows) }
+func (w *Writer) WriteFirst(rows []format.Row) { w.writeOtherRows(rows) }
 
 // Sender returns a rows.Sender, which drops rows instead of blocking.
-func (s *Writer) Sender() *rows.Sender { return rows.NewSender(s.rows) }
+func (w *Writer) Sender() *rows.Sender { return rows.NewSender(w.rows) }
 
 // SendOpenCalls passes calls that will not return to the row writer. It may block. Safe for
 // concurrent use; not to be called after Wait.
-func (s *Writer) SendOpenCalls(calls []bpf.CudaEvent) { s.openCalls <- calls }
+func (w *Writer) SendOpenCalls(calls []bpf.CudaEvent) { w.openCalls <- calls }
 
 // EndNs returns the end of the recording in Unix ns, 0 while it runs. Safe for concurrent use.
-func (s *Writer) EndNs() int64 { return s.counters.endNs.Load() }
+func (w *Writer) EndNs() int64 { return w.counters.endNs.Load() }
 
 // Progress returns counts of recorded calls, at most 100 ms old. Safe for concurrent use.
-func (s *Writer) Progress() Progress { return *s.progress.Load() }
+func (w *Writer) Progress() Progress { return *w.progress.Load() }
 
 // LaunchesPerSecond returns the launch rate of the process that launches most kernels. Safe for
 // concurrent use.
-func (s *Writer) LaunchesPerSecond() int64 { return s.launchRate.Load() }
+func (w *Writer) LaunchesPerSecond() int64 { return w.launchRate.Load() }

@@ -54,33 +54,33 @@ func newArgumentKeeper(perStream int, resolver *kernelargs.Resolver) *argumentKe
 const argumentsHeaderBytes = int(unsafe.Offsetof(bpf.CudaArgumentsEvent{}.Data))
 
 // addArguments adds a record of AllLaunches. It returns the size of the record.
-func (s *Writer) addArguments(chunk []byte) int {
+func (w *Writer) addArguments(chunk []byte) int {
 	var e bpf.CudaArgumentsEvent
 	raw := unsafe.Slice((*byte)(unsafe.Pointer(&e)), unsafe.Sizeof(e))
 	copy(raw[:argumentsHeaderBytes], chunk)
 	size := argumentsHeaderBytes + int(e.Bytes)
 	copy(raw, chunk[:min(size, len(chunk))])
-	k := s.arguments
+	k := w.arguments
 	if k == nil {
 		return size
 	}
 	k.read++
 	k.unresolved = append(k.unresolved, e)
 	if len(k.unresolved) >= maxUnresolved {
-		s.writeUnresolved()
+		w.writeUnresolved()
 	}
 	return size
 }
 
 // writeKeptArguments writes and forgets the kept launches of the processes that pick selects.
-func (s *Writer) writeKeptArguments(pick func(pid uint32) bool) {
-	k := s.arguments
+func (w *Writer) writeKeptArguments(pick func(pid uint32) bool) {
+	k := w.arguments
 	if k == nil || k.perStream == AllLaunches {
 		return
 	}
-	taken, err := s.counters.probes.TakeArguments(pick)
+	taken, err := w.counters.probes.TakeArguments(pick)
 	if err != nil {
-		s.writeNote("kernel_args", "arguments of launches are missing: "+err.Error())
+		w.writeNote("kernel_args", "arguments of launches are missing: "+err.Error())
 	}
 	k.read += taken.Launches
 	if len(taken.Events) == 0 {
@@ -92,46 +92,46 @@ func (s *Writer) writeKeptArguments(pick func(pid uint32) bool) {
 		}
 	}
 	k.resolver.Settle(settleLimit)
-	s.writeArguments(taken.Events)
+	w.writeArguments(taken.Events)
 }
 
 // writeUnresolved writes the launches of AllLaunches that waited.
-func (s *Writer) writeUnresolved() {
-	k := s.arguments
+func (w *Writer) writeUnresolved() {
+	k := w.arguments
 	if k == nil || len(k.unresolved) == 0 {
 		return
 	}
 	k.resolver.Settle(settleLimit)
-	s.writeArguments(k.unresolved)
+	w.writeArguments(k.unresolved)
 	k.unresolved = k.unresolved[:0]
 }
 
 // writeAllArguments writes all arguments that are left, at the end of the recording.
-func (s *Writer) writeAllArguments() {
-	s.writeUnresolved()
-	s.writeKeptArguments(func(uint32) bool { return true })
+func (w *Writer) writeAllArguments() {
+	w.writeUnresolved()
+	w.writeKeptArguments(func(uint32) bool { return true })
 }
 
 // writeArguments writes the rows of records, and counts them as recorded or lost.
-func (s *Writer) writeArguments(records []bpf.CudaArgumentsEvent) {
-	k := s.arguments
+func (w *Writer) writeArguments(records []bpf.CudaArgumentsEvent) {
+	k := w.arguments
 	rows := make([]format.Row, 0, len(records))
 	for i := range records {
-		row := s.argumentsRow(&records[i])
-		if s.bounds.endNs != 0 && row.StartNs >= s.bounds.endNs || s.failed != nil {
+		row := w.argumentsRow(&records[i])
+		if w.bounds.endNs != 0 && row.StartNs >= w.bounds.endNs || w.failed != nil {
 			k.lost.Add(1)
 			continue
 		}
 		rows = append(rows, row)
 	}
 	k.countRecorded(len(rows))
-	s.writeRows(format.ClassArguments, rows)
+	w.writeRows(format.ClassArguments, rows)
 }
 
 // argumentsRow returns the row of a record.
-func (s *Writer) argumentsRow(e *bpf.CudaArgumentsEvent) format.Row {
-	name := s.names.byHandle[kernelKey{e.Pid, e.Function}]
-	layout, source := s.arguments.resolver.Layout(int32(e.Pid), int64(e.Function), name.mangled)
+func (w *Writer) argumentsRow(e *bpf.CudaArgumentsEvent) format.Row {
+	name := w.names.byHandle[kernelKey{e.Pid, e.Function}]
+	layout, source := w.arguments.resolver.Layout(int32(e.Pid), int64(e.Function), name.mangled)
 	args := format.KernelArgs{Layout: source, Values: decodeArguments(e, layout, source)}
 	total := int64(0)
 	for i := range args.Values {
@@ -144,7 +144,7 @@ func (s *Writer) argumentsRow(e *bpf.CudaArgumentsEvent) format.Row {
 	}
 	_, call, perThread, _ := bpf.FunctionByCookie(e.Call)
 	row := format.Row{
-		Kind: format.KindKernelArgs, Name: call, StartNs: s.counters.clock.UnixNs(e.StartNs),
+		Kind: format.KindKernelArgs, Name: call, StartNs: w.counters.clock.UnixNs(e.StartNs),
 		Pid: int32(e.Pid), Tid: int32(e.Tid), Device: -1, Context: int64(e.Context), Stream: int64(e.Stream),
 		Function: int64(e.Function), Kernel: name.display,
 		Value: float64(len(args.Values)), Bytes: total, Message: string(message),
@@ -230,13 +230,13 @@ func missingArguments(e *bpf.CudaArgumentsEvent, a *format.KernelArgs, layout ke
 
 // noteCallForArguments passes what a call says about kernels to the resolver, and writes the kept arguments of
 // a process whose GPU work has failed.
-func (s *Writer) noteCallForArguments(e *bpf.CudaEvent, call *bpf.ProbedFunction, row *format.Row) {
-	k := s.arguments
+func (w *Writer) noteCallForArguments(e *bpf.CudaEvent, call *bpf.ProbedFunction, row *format.Row) {
+	k := w.arguments
 	if k == nil {
 		return
 	}
 	if isAsynchronousError(e.Result) && e.Flags&noResultFlags == 0 {
-		s.writeArgumentsOfFailure(e.Pid)
+		w.writeArgumentsOfFailure(e.Pid)
 	}
 	pid := int32(e.Pid)
 	if call.SamplesReturnProbes() && !k.pids[e.Pid] {
@@ -257,12 +257,12 @@ func (s *Writer) noteCallForArguments(e *bpf.CudaEvent, call *bpf.ProbedFunction
 	case "cuModuleLoad", "cuLibraryLoadFromFile":
 		k.resolver.AddModule(pid, row.Ptr, kernelargs.ImageInFile, uint64(row.SrcPtr))
 	case "cuModuleGetFunction", "cuLibraryGetKernel":
-		k.resolver.AddFunction(pid, row.Function, row.Ptr, s.names.byHandle[kernelKey{e.Pid, e.Ptr}].mangled)
+		k.resolver.AddFunction(pid, row.Function, row.Ptr, w.names.byHandle[kernelKey{e.Pid, e.Ptr}].mangled)
 	case "cuKernelGetFunction": // the module of a kernel is that of its function
 		k.resolver.CopyFunction(pid, row.Function, row.Ptr)
 	case "cuModuleUnload", "cuLibraryUnload":
 		for _, function := range k.resolver.RemoveModule(pid, row.Ptr) {
-			_ = s.counters.probes.ForgetKernelLayout(pid, function) // it may not be there
+			_ = w.counters.probes.ForgetKernelLayout(pid, function) // it may not be there
 		}
 	}
 }
@@ -272,12 +272,12 @@ func (s *Writer) noteCallForArguments(e *bpf.CudaEvent, call *bpf.ProbedFunction
 const failureInterval = time.Second
 
 // writeArgumentsOfFailure writes the kept arguments of a process whose GPU work has failed.
-func (s *Writer) writeArgumentsOfFailure(pid uint32) {
-	k := s.arguments
+func (w *Writer) writeArgumentsOfFailure(pid uint32) {
+	k := w.arguments
 	if time.Since(k.failures[pid]) < failureInterval {
 		return
 	}
-	s.writeKeptArguments(func(of uint32) bool { return of == pid })
+	w.writeKeptArguments(func(of uint32) bool { return of == pid })
 	k.failures[pid] = time.Now()
 }
 
@@ -296,26 +296,26 @@ func isAsynchronousError(result int32) bool {
 }
 
 // writeArgumentsOfXid writes the kept arguments of the process of an Xid, or of all if it is unknown.
-func (s *Writer) writeArgumentsOfXid(pid int32) {
-	s.writeKeptArguments(func(of uint32) bool { return pid == 0 || int32(of) == pid })
+func (w *Writer) writeArgumentsOfXid(pid int32) {
+	w.writeKeptArguments(func(of uint32) bool { return pid == 0 || int32(of) == pid })
 }
 
 // argumentCounts returns the counts for the metadata, nil if arguments are not recorded.
-func (s *Writer) argumentCounts() *format.KernelArgsCount {
-	return s.argumentCountsWithout(s.droppedArguments())
+func (w *Writer) argumentCounts() *format.KernelArgsCount {
+	return w.argumentCountsWithout(w.droppedArguments())
 }
 
 // droppedArguments returns the number of rows that a ring has dropped.
-func (s *Writer) droppedArguments() int64 {
-	if s.arguments == nil {
+func (w *Writer) droppedArguments() int64 {
+	if w.arguments == nil {
 		return 0
 	}
-	return s.arguments.dropped
+	return w.arguments.dropped
 }
 
 // argumentCountsWithout returns the counts without a number of dropped rows, nil if arguments are not recorded.
-func (s *Writer) argumentCountsWithout(dropped int64) *format.KernelArgsCount {
-	k := s.arguments
+func (w *Writer) argumentCountsWithout(dropped int64) *format.KernelArgsCount {
+	k := w.arguments
 	if k == nil {
 		return nil
 	}
@@ -323,10 +323,10 @@ func (s *Writer) argumentCountsWithout(dropped int64) *format.KernelArgsCount {
 	if rows := k.countsWithout(dropped); rows != nil {
 		counts.RowCount = *rows
 	}
-	lost := s.counters.probes.LostArguments()
+	lost := w.counters.probes.LostArguments()
 	counts.Lost += lost
 	if counts.Read = k.read + lost; k.perStream != AllLaunches {
-		counts.Read = k.read + s.counters.probes.CountArgumentLaunches()
+		counts.Read = k.read + w.counters.probes.CountArgumentLaunches()
 	}
 	counts.Replaced = max(0, counts.Read-counts.Recorded-counts.Lost-counts.Dropped)
 	if k.perStream == AllLaunches {
@@ -336,34 +336,34 @@ func (s *Writer) argumentCountsWithout(dropped int64) *format.KernelArgsCount {
 }
 
 // argumentsSinceRotate returns the number of rows since the last rotation, and counts from 0 again.
-func (s *Writer) argumentsSinceRotate() (n int64) {
-	if s.arguments != nil {
-		n, s.arguments.sinceRotate = s.arguments.sinceRotate, 0
+func (w *Writer) argumentsSinceRotate() (n int64) {
+	if w.arguments != nil {
+		n, w.arguments.sinceRotate = w.arguments.sinceRotate, 0
 	}
 	return n
 }
 
 // countLostArguments counts the rows of a segment that was not written as lost instead of recorded.
-func (s *Writer) countLostArguments(rotation int) {
-	if s.arguments == nil {
+func (w *Writer) countLostArguments(rotation int) {
+	if w.arguments == nil {
 		return
 	}
-	rows := &s.arguments.sinceRotate
-	if i := slices.IndexFunc(s.pending, func(r rotationCallCounts) bool { return r.rotation == rotation }); i >= 0 {
-		rows = &s.pending[i].arguments
+	rows := &w.arguments.sinceRotate
+	if i := slices.IndexFunc(w.pending, func(r rotationCallCounts) bool { return r.rotation == rotation }); i >= 0 {
+		rows = &w.pending[i].arguments
 	}
-	s.arguments.countLost(rows)
+	w.arguments.countLost(rows)
 }
 
 // forgetArguments writes the kept arguments of processes that have ended, and forgets these processes.
-func (s *Writer) forgetArguments(gone map[int32]bool) {
-	if s.arguments == nil {
+func (w *Writer) forgetArguments(gone map[int32]bool) {
+	if w.arguments == nil {
 		return
 	}
-	s.writeKeptArguments(func(pid uint32) bool { return gone[int32(pid)] })
-	s.arguments.resolver.ForgetProcesses(gone)
+	w.writeKeptArguments(func(pid uint32) bool { return gone[int32(pid)] })
+	w.arguments.resolver.ForgetProcesses(gone)
 	for pid := range gone {
-		delete(s.arguments.pids, uint32(pid))
-		delete(s.arguments.failures, uint32(pid))
+		delete(w.arguments.pids, uint32(pid))
+		delete(w.arguments.failures, uint32(pid))
 	}
 }

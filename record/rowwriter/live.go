@@ -10,22 +10,22 @@ import (
 )
 
 // followLiveMemory applies rows of calls to the live memory. They are written in the current rotation.
-func (s *Writer) followLiveMemory(c format.Class, rows []format.Row) {
-	if s.live == nil {
+func (w *Writer) followLiveMemory(c format.Class, rows []format.Row) {
+	if w.live == nil {
 		return
 	}
 	switch c {
 	case format.ClassMemory:
-		s.live.AddMemory(rows, s.writer.Rotation())
+		w.live.AddMemory(rows, w.writer.Rotation())
 	case format.ClassCall:
-		s.live.AddCalls(rows)
+		w.live.AddCalls(rows)
 	}
 }
 
 // forgetLiveMemory forgets the live memory of a process that has ended or called exec.
-func (s *Writer) forgetLiveMemory(pid int32) {
-	if s.live != nil {
-		s.live.ForgetProcess(pid)
+func (w *Writer) forgetLiveMemory(pid int32) {
+	if w.live != nil {
+		w.live.ForgetProcess(pid)
 	}
 }
 

@@ -12,22 +12,22 @@ import (
 // discardHandleNames discards all kernel names that were read through kernel handles, if the driver
 // keeps no names there. The check compares these names with the names in calls. Driver 580 keeps
 // names behind handles, but does not document it.
-func (s *Writer) discardHandleNames() {
-	if s.namesDistrusted {
+func (w *Writer) discardHandleNames() {
+	if w.namesDistrusted {
 		return
 	}
-	confirmed, contradicted := s.counters.readNameChecks()
+	confirmed, contradicted := w.counters.readNameChecks()
 	if contradicted == 0 || contradicted < confirmed {
 		return
 	}
-	s.namesDistrusted = true
-	s.writeRows(format.ClassFact, []format.Row{
+	w.namesDistrusted = true
+	w.writeRows(format.ClassFact, []format.Row{
 		{
 			Kind:    format.KindNote,
 			Name:    "kernel_names",
-			StartNs: s.counters.clock.NowNs(),
+			StartNs: w.counters.clock.NowNs(),
 			Device:  -1,
-			Value:   float64(s.names.discardHandleNames()),
+			Value:   float64(w.names.discardHandleNames()),
 			Message: "this driver keeps no kernel names behind handles: kernels whose handles are older " +
 				"than the recording have no reliable names",
 		},
@@ -36,11 +36,11 @@ func (s *Writer) discardHandleNames() {
 
 // readNameChecks returns how often a name read through a handle matched the name in a call
 // (confirmed), and how often it differed (contradicted).
-func (a *callCounters) readNameChecks() (confirmed, contradicted uint64) {
+func (cc *callCounters) readNameChecks() (confirmed, contradicted uint64) {
 	var sums [2]uint64
 	for i := range sums {
 		var perCPU []uint64
-		if err := a.probes.Objects.NameChecks.Lookup(uint32(i), &perCPU); err != nil {
+		if err := cc.probes.Objects.NameChecks.Lookup(uint32(i), &perCPU); err != nil {
 			return 0, 0
 		}
 		for _, n := range perCPU {
@@ -51,14 +51,14 @@ func (a *callCounters) readNameChecks() (confirmed, contradicted uint64) {
 }
 
 // addKernelName stores the name of a kernel handle and writes a row of kind kernel.
-func (s *Writer) addKernelName(e *bpf.CudaNameEvent) {
+func (w *Writer) addKernelName(e *bpf.CudaNameEvent) {
 	text := unsafe.Slice((*byte)(unsafe.Pointer(&e.Name[0])), len(e.Name))
 	mangled := text[:max(0, min(int(e.Length)-1, len(text)))]
 	behind := bpf.CudaNameSource(e.Source) == bpf.CudaNameSourceNAME_FROM_HANDLE
-	if behind && (s.namesDistrusted || !looksLikeKernelName(string(mangled))) {
+	if behind && (w.namesDistrusted || !looksLikeKernelName(string(mangled))) {
 		return
 	}
-	s.storeKernelName(e.Pid, e.Handle, e.StartNs, s.names.demangleName(mangled), behind)
+	w.storeKernelName(e.Pid, e.Handle, e.StartNs, w.names.demangleName(mangled), behind)
 }
 
 // looksLikeKernelName reports whether a text can be a kernel's name in an object file. The driver
@@ -75,34 +75,34 @@ func looksLikeKernelName(name string) bool {
 
 // storeKernelName stores the name of a handle, which is valid from startNs on, and writes a row if
 // the name is new. behind means that the name was read through the handle, not seen in a call.
-func (s *Writer) storeKernelName(pid uint32, handle, startNs uint64, name kernelName, behind bool) {
+func (w *Writer) storeKernelName(pid uint32, handle, startNs uint64, name kernelName, behind bool) {
 	key := kernelKey{pid, handle}
-	if s.names.byHandle[key] == name {
+	if w.names.byHandle[key] == name {
 		if !behind {
-			delete(s.names.behind, key)
+			delete(w.names.behind, key)
 		}
 		return
 	}
-	if !s.names.addName(key, name, behind) {
-		if !s.names.noteWritten {
-			s.names.noteWritten = true
-			s.writeNote("kernel_names", "the table of kernel names is full: kernels that are launched for the first "+
+	if !w.names.addName(key, name, behind) {
+		if !w.names.noteWritten {
+			w.names.noteWritten = true
+			w.writeNote("kernel_names", "the table of kernel names is full: kernels that are launched for the first "+
 				"time from here on have no names")
 		}
 		return
 	}
-	s.writeRows(format.ClassFact, []format.Row{{
-		Kind: format.KindKernel, StartNs: s.counters.clock.UnixNs(startNs), Pid: int32(pid), Device: -1,
+	w.writeRows(format.ClassFact, []format.Row{{
+		Kind: format.KindKernel, StartNs: w.counters.clock.UnixNs(startNs), Pid: int32(pid), Device: -1,
 		Function: int64(handle), Name: name.mangled, Kernel: name.display,
 	}})
 }
 
 // writeNote writes a row of kind note.
-func (s *Writer) writeNote(name, message string) {
-	s.writeRows(
+func (w *Writer) writeNote(name, message string) {
+	w.writeRows(
 		format.ClassFact,
 		[]format.Row{
-			{Kind: format.KindNote, Name: name, StartNs: s.counters.clock.NowNs(), Device: -1, Message: message},
+			{Kind: format.KindNote, Name: name, StartNs: w.counters.clock.NowNs(), Device: -1, Message: message},
 		},
 	)
 }

@@ -35,9 +35,9 @@ func newProgressQueue() progressQueue {
 
 // ProgressBatch returns an empty batch for SendProgress. Its capacity is that of a full batch. Safe
 // for concurrent use.
-func (s *Writer) ProgressBatch() []format.ProgressRow {
+func (w *Writer) ProgressBatch() []format.ProgressRow {
 	select {
-	case batch := <-s.channelProgress.unused:
+	case batch := <-w.channelProgress.unused:
 		return batch[:0]
 	default:
 		return make([]format.ProgressRow, 0, progressRowsPerBatch)
@@ -47,39 +47,39 @@ func (s *Writer) ProgressBatch() []format.ProgressRow {
 // SendProgress passes a batch of rows to the row writer, which takes over its memory. It never
 // blocks: if too many batches wait, it drops the rows and counts them as lost. Safe for concurrent
 // use; not to be called after Wait.
-func (s *Writer) SendProgress(batch []format.ProgressRow) {
+func (w *Writer) SendProgress(batch []format.ProgressRow) {
 	if len(batch) == 0 {
-		s.reuseProgressBatch(batch)
+		w.reuseProgressBatch(batch)
 		return
 	}
 	select {
-	case s.channelProgress.waiting <- batch:
+	case w.channelProgress.waiting <- batch:
 	default:
-		s.channelProgress.lost.Add(int64(len(batch)))
-		s.reuseProgressBatch(batch)
+		w.channelProgress.lost.Add(int64(len(batch)))
+		w.reuseProgressBatch(batch)
 	}
 }
 
 // reuseProgressBatch keeps the memory of a batch for ProgressBatch.
-func (s *Writer) reuseProgressBatch(batch []format.ProgressRow) {
+func (w *Writer) reuseProgressBatch(batch []format.ProgressRow) {
 	select {
-	case s.channelProgress.unused <- batch:
+	case w.channelProgress.unused <- batch:
 	default:
 	}
 }
 
 // writeProgressBatch writes a batch of SendProgress.
-func (s *Writer) writeProgressBatch(batch []format.ProgressRow) {
-	s.writeProgress(batch)
-	s.reuseProgressBatch(batch)
+func (w *Writer) writeProgressBatch(batch []format.ProgressRow) {
+	w.writeProgress(batch)
+	w.reuseProgressBatch(batch)
 }
 
 // writeWaitingProgress writes all batches that wait.
-func (s *Writer) writeWaitingProgress() {
+func (w *Writer) writeWaitingProgress() {
 	for {
 		select {
-		case batch := <-s.channelProgress.waiting:
-			s.writeProgressBatch(batch)
+		case batch := <-w.channelProgress.waiting:
+			w.writeProgressBatch(batch)
 		default:
 			return
 		}
@@ -88,30 +88,30 @@ func (s *Writer) writeWaitingProgress() {
 
 // writeProgress writes rows, and counts them as recorded or lost. It leaves out rows after the end
 // of a recording that has reached its size limit.
-func (s *Writer) writeProgress(rows []format.ProgressRow) {
-	if end := s.bounds.endNs; end != 0 {
+func (w *Writer) writeProgress(rows []format.ProgressRow) {
+	if end := w.bounds.endNs; end != 0 {
 		rows = slices.DeleteFunc(rows, func(r format.ProgressRow) bool { return r.SeenNs >= end })
 	}
-	q := &s.channelProgress
-	if s.failed != nil {
+	q := &w.channelProgress
+	if w.failed != nil {
 		q.lost.Add(int64(len(rows)))
 		return
 	}
 	q.countRecorded(len(rows))
-	if err := s.writer.WriteProgress(rows); err != nil {
-		s.stopWriting(err)
+	if err := w.writer.WriteProgress(rows); err != nil {
+		w.stopWriting(err)
 	}
 }
 
 // addLaunchProgress adds the rows of progress words that a launch has read.
-func (s *Writer) addLaunchProgress(e *bpf.CudaProgressEvent) {
-	q := &s.channelProgress
+func (w *Writer) addLaunchProgress(e *bpf.CudaProgressEvent) {
+	q := &w.channelProgress
 	for _, sample := range e.Sample {
 		if sample.Channel == 0 {
 			continue
 		}
 		q.ofLaunches = append(q.ofLaunches, format.ProgressRow{
-			SeenNs: s.counters.clock.UnixNs(
+			SeenNs: w.counters.clock.UnixNs(
 				e.SeenNs,
 			),
 			GPUTimeNs: int64(sample.GpuTimeNs),
@@ -123,14 +123,14 @@ func (s *Writer) addLaunchProgress(e *bpf.CudaProgressEvent) {
 }
 
 // writeLaunchProgress writes the rows of addLaunchProgress.
-func (s *Writer) writeLaunchProgress() {
-	q := &s.channelProgress
+func (w *Writer) writeLaunchProgress() {
+	q := &w.channelProgress
 	if len(q.ofLaunches) > 0 {
-		s.writeProgress(q.ofLaunches)
+		w.writeProgress(q.ofLaunches)
 		q.ofLaunches = q.ofLaunches[:0]
 	}
 }
 
 // CountLostProgress counts progress words that were read and could not be sent. Safe for concurrent
 // use; not to be called after Wait.
-func (s *Writer) CountLostProgress(n int64) { s.channelProgress.lost.Add(n) }
+func (w *Writer) CountLostProgress(n int64) { w.channelProgress.lost.Add(n) }

@@ -46,7 +46,8 @@ func countProgress(t *testing.T, path string) (rows, sum int64) {
 	return rows, sum
 }
 
-// Every row that several goroutines send is either recorded or counted as lost.
+// TestSentProgressIsRecordedOrLost checks that every row that several goroutines send is either
+// recorded or counted as lost.
 func TestSentProgressIsRecordedOrLost(t *testing.T) {
 	testclass.Unit(t)
 	s, path := newProgressWriter(t)
@@ -82,7 +83,8 @@ func TestSentProgressIsRecordedOrLost(t *testing.T) {
 	}
 }
 
-// Rows of a segment that could not be written, and rows after a failure, count as lost.
+// TestProgressOfLostSegmentsIsCounted checks that rows of a segment that could not be written, and
+// rows after a failure, count as lost.
 func TestProgressOfLostSegmentsIsCounted(t *testing.T) {
 	testclass.Unit(t)
 	s, _ := newProgressWriter(t)
@@ -111,7 +113,8 @@ func TestProgressOfLostSegmentsIsCounted(t *testing.T) {
 	}
 }
 
-// A recording that has reached its size limit gets no rows of a later time.
+// TestProgressEndsAtTheSizeLimit checks that a recording that has reached its size limit gets no rows
+// of a later time.
 func TestProgressEndsAtTheSizeLimit(t *testing.T) {
 	testclass.Unit(t)
 	s, path := newProgressWriter(t)

@@ -90,8 +90,8 @@ func rowClassOfCall(class bpf.CudaCallClass) format.Class {
 // Progress counts the calls recorded so far.
 type Progress struct {
 	Calls     int64 // calls with a row
-	Counted   int64 // calls that are only counted
-	Lost      int64 // calls without a row
+	Counted   int64 // calls that are counted by function, without a row
+	Lost      int64 // calls that could not be recorded
 	FileBytes int64 // size of the finished segments
 }
 
@@ -169,13 +169,13 @@ func New(opt Options) *Writer {
 
 // Run writes records and rows until Chunks is closed and Wait is called. It finishes segments every
 // rotateEvery.
-func (s *Writer) Run(rotateEvery time.Duration) {
-	defer close(s.done)
+func (w *Writer) Run(rotateEvery time.Duration) {
+	defer close(w.done)
 	counterTicker := time.NewTicker(counterReadInterval)
 	defer counterTicker.Stop()
 	rotate := time.NewTicker(rotateEvery)
 	defer rotate.Stop()
-	chunks, rows := s.Chunks, s.rows
+	chunks, rows := w.Chunks, w.rows
 	for chunks != nil || rows != nil {
 		select {
 		case chunk, ok := <-chunks:
@@ -183,139 +183,139 @@ func (s *Writer) Run(rotateEvery time.Duration) {
 				chunks = nil
 				continue
 			}
-			s.decodeRecords(chunk)
-			s.writeLaunchProgress()
-			s.pool.PutChunk(chunk)
-			s.enforceLimits()
-		case open := <-s.openCalls:
+			w.decodeRecords(chunk)
+			w.writeLaunchProgress()
+			w.pool.PutChunk(chunk)
+			w.enforceLimits()
+		case open := <-w.openCalls:
 			for i := range open {
-				s.addCall(&open[i])
+				w.addCall(&open[i])
 			}
 		case r, ok := <-rows:
 			if !ok {
 				rows = nil
 				continue
 			}
-			s.writeOtherRows(r)
-			s.enforceLimits()
-		case batch := <-s.channelProgress.waiting:
-			s.writeProgressBatch(batch)
-			s.enforceLimits()
-		case census := <-s.censuses:
-			s.addCensus(&census)
-		case batch := <-s.host.waiting:
-			s.writeHost(batch)
-			s.enforceLimits()
-		case do := <-s.requests:
+			w.writeOtherRows(r)
+			w.enforceLimits()
+		case batch := <-w.channelProgress.waiting:
+			w.writeProgressBatch(batch)
+			w.enforceLimits()
+		case census := <-w.censuses:
+			w.addCensus(&census)
+		case batch := <-w.host.waiting:
+			w.writeHost(batch)
+			w.enforceLimits()
+		case do := <-w.requests:
 			do()
 		case <-counterTicker.C:
-			s.updateCounters()
-			if s.tap != nil {
-				s.flushCalls()
+			w.updateCounters()
+			if w.tap != nil {
+				w.flushCalls()
 			}
-			s.watchGathered()
+			w.watchGathered()
 		case <-rotate.C:
-			s.rotateSegments()
+			w.rotateSegments()
 		}
 	}
-	s.writeWaitingProgress()
-	s.writeWaitingHost()
-	s.writeWaitingCensuses()
-	s.writeLastCommunicators()
-	s.writeAllArguments()
+	w.writeWaitingProgress()
+	w.writeWaitingHost()
+	w.writeWaitingCensuses()
+	w.writeLastCommunicators()
+	w.writeAllArguments()
 }
 
 // writeOtherRows writes rows of other goroutines. A new process, or a target that called exec, has
 // other mappings than the earlier process with this pid: its stacks are resolved again.
-func (s *Writer) writeOtherRows(rows []format.Row) {
+func (w *Writer) writeOtherRows(rows []format.Row) {
 	for i := range rows {
 		if rows[i].Kind != format.KindProcess {
 			continue
 		}
 		exited := strings.Contains(rows[i].Message, `"exit_ns"`)
-		s.noteProcessExit(rows[i].Pid, exited, s.counters.clock.NowNs())
+		w.noteProcessExit(rows[i].Pid, exited, w.counters.clock.NowNs())
 		if !exited {
-			s.stacks.RenewProcess(uint32(rows[i].Pid))
-			s.forgetCommunicators(uint32(rows[i].Pid), rows[i].StartNs)
-			s.forgetLiveMemory(rows[i].Pid)
+			w.stacks.RenewProcess(uint32(rows[i].Pid))
+			w.forgetCommunicators(uint32(rows[i].Pid), rows[i].StartNs)
+			w.forgetLiveMemory(rows[i].Pid)
 		}
 	}
 	if rows[0].Kind == format.KindXid {
 		for i := range rows {
-			s.writeArgumentsOfXid(rows[i].Pid)
+			w.writeArgumentsOfXid(rows[i].Pid)
 		}
 	}
 	class := format.ClassOf(rows[0].Kind)
-	if class == format.ClassSample && s.bounds.endNs != 0 {
+	if class == format.ClassSample && w.bounds.endNs != 0 {
 		return // the recording has reached its size limit
 	}
-	if s.watch.watcher != nil {
-		s.watch.watcher.WatchRows(class, rows)
+	if w.watch.watcher != nil {
+		w.watch.watcher.WatchRows(class, rows)
 	}
-	s.writeRows(class, rows)
+	w.writeRows(class, rows)
 }
 
 // updateCounters writes rows of lost and counted calls, and updates the progress.
-func (s *Writer) updateCounters() {
-	rows, err := s.counters.readKernelCounters()
+func (w *Writer) updateCounters() {
+	rows, err := w.counters.readKernelCounters()
 	if err != nil {
-		s.stopWriting(err)
+		w.stopWriting(err)
 	}
 	for i := range rows {
-		s.writeRows(format.ClassOf(rows[i].Kind), rows[i:i+1])
+		w.writeRows(format.ClassOf(rows[i].Kind), rows[i:i+1])
 	}
-	s.discardHandleNames()
-	for _, c := range s.communicators {
-		s.compareNumbers(c)
+	w.discardHandleNames()
+	for _, c := range w.communicators {
+		w.compareNumbers(c)
 	}
-	s.writeUnresolved()
-	if rate, ok := s.launches.updateRate(time.Now()); ok {
-		s.launchRate.Store(rate)
+	w.writeUnresolved()
+	if rate, ok := w.launches.updateRate(time.Now()); ok {
+		w.launchRate.Store(rate)
 	}
 	var p Progress
-	for _, c := range s.counters.callCounts() {
+	for _, c := range w.counters.callCounts() {
 		p.Calls += c.Recorded + c.Dropped
 		p.Counted += c.Counted
 		p.Lost += c.Lost
 	}
-	p.FileBytes = s.writer.Bytes()
-	s.progress.Store(&p)
+	p.FileBytes = w.writer.Bytes()
+	w.progress.Store(&p)
 }
 
 // decodeRecords decodes ring buffer records. Each record begins with its kind, and is padded to 8
 // bytes.
-func (s *Writer) decodeRecords(chunk []byte) {
+func (w *Writer) decodeRecords(chunk []byte) {
 	for len(chunk) >= 8 {
 		size := 0
 		switch kind := *(*uint16)(unsafe.Pointer(&chunk[0])); bpf.CudaRecordKind(kind) {
 		case bpf.CudaRecordKindRECORD_CALL:
 			size = int(unsafe.Sizeof(bpf.CudaEvent{}))
-			s.addCall((*bpf.CudaEvent)(unsafe.Pointer(&chunk[0])))
+			w.addCall((*bpf.CudaEvent)(unsafe.Pointer(&chunk[0])))
 		case bpf.CudaRecordKindRECORD_STACK:
 			stack := (*bpf.CudaStackEvent)(unsafe.Pointer(&chunk[0]))
 			size = int(unsafe.Offsetof(stack.Pc)) + 8*int(stack.Frames)
-			s.writeStackRows(s.stacks.AddStack(stack))
+			w.writeStackRows(w.stacks.AddStack(stack))
 		case bpf.CudaRecordKindRECORD_UNWOUND:
 			stack := (*bpf.CudaUnwoundEvent)(unsafe.Pointer(&chunk[0]))
 			words := int(stack.Words) + int(stack.ClassWords)
 			size = int(unsafe.Sizeof(*stack)) + 8*words
-			s.writeStackRows(s.stacks.AddUnwoundStack(stack, ring.StackWords(chunk[unsafe.Sizeof(*stack):], words)))
+			w.writeStackRows(w.stacks.AddUnwoundStack(stack, ring.StackWords(chunk[unsafe.Sizeof(*stack):], words)))
 		case bpf.CudaRecordKindRECORD_LEARNED:
 			learned := (*bpf.CudaLearnedEvent)(unsafe.Pointer(&chunk[0]))
 			size = int(unsafe.Sizeof(*learned))
-			s.writeStackRows(s.stacks.Learn(learned))
+			w.writeStackRows(w.stacks.Learn(learned))
 		case bpf.CudaRecordKindRECORD_PROGRESS:
 			progress := (*bpf.CudaProgressEvent)(unsafe.Pointer(&chunk[0]))
 			size = int(unsafe.Sizeof(*progress))
-			s.addLaunchProgress(progress)
+			w.addLaunchProgress(progress)
 		case bpf.CudaRecordKindRECORD_ARGUMENTS:
-			size = s.addArguments(chunk)
+			size = w.addArguments(chunk)
 		case bpf.CudaRecordKindRECORD_NAME:
 			name := (*bpf.CudaNameEvent)(unsafe.Pointer(&chunk[0]))
 			size = int(unsafe.Offsetof(name.Name)) + int(name.Length)
-			s.addKernelName(name)
+			w.addKernelName(name)
 		default:
-			s.stopWriting(errors.New("decode ring buffer: unknown kind of record"))
+			w.stopWriting(errors.New("decode ring buffer: unknown kind of record"))
 			return
 		}
 		chunk = chunk[min((size+7)&^7, len(chunk)):]
@@ -323,53 +323,53 @@ func (s *Writer) decodeRecords(chunk []byte) {
 }
 
 // addCall writes the row of a call, and counts the call and its probe hits.
-func (s *Writer) addCall(e *bpf.CudaEvent) {
+func (w *Writer) addCall(e *bpf.CudaEvent) {
 	call, name, perThread, ok := bpf.FunctionByCookie(e.Call)
 	if !ok {
 		return
 	}
 	class := call.Class
-	rows := &s.gathered[rowClassOfCall(class)]
+	rows := &w.gathered[rowClassOfCall(class)]
 	if len(*rows) == rowsPerBatch { // write before the new call is counted, because writing may fail
-		s.watchClass(rowClassOfCall(class))
-		s.writeRows(rowClassOfCall(class), *rows)
+		w.watchClass(rowClassOfCall(class))
+		w.writeRows(rowClassOfCall(class), *rows)
 		*rows = (*rows)[:0]
-		s.watch.seen[rowClassOfCall(class)] = 0
+		w.watch.seen[rowClassOfCall(class)] = 0
 	}
-	if s.failed != nil {
-		s.counters.unwritten[class]++
+	if w.failed != nil {
+		w.counters.unwritten[class]++
 		return
 	}
-	if s.bounds.endNs != 0 && !s.clipCallToEnd(e) {
-		s.counters.after[class]++
+	if w.bounds.endNs != 0 && !w.clipCallToEnd(e) {
+		w.counters.after[class]++
 		return
 	}
-	s.counters.written[class]++
-	s.sinceRotate[class]++
-	s.bounds.lastNs = max(s.bounds.lastNs, s.counters.clock.UnixNs(e.StartNs+e.DurNs))
+	w.counters.written[class]++
+	w.sinceRotate[class]++
+	w.bounds.lastNs = max(w.bounds.lastNs, w.counters.clock.UnixNs(e.StartNs+e.DurNs))
 	if *rows == nil {
 		*rows = make([]format.Row, 0, rowsPerBatch)
 	}
 	*rows = (*rows)[:len(*rows)+1]
 	row := &(*rows)[len(*rows)-1]
-	s.fillCallRow(row, e, call, name)
-	if s.returned != nil {
-		s.returned.add(e)
+	w.fillCallRow(row, e, call, name)
+	if w.returned != nil {
+		w.returned.add(e)
 	}
 	if perThread {
 		row.Flags |= format.FlagPerThreadStream
 	}
 	if row.Flags&format.FlagOpen != 0 {
-		s.counters.open[class]++
+		w.counters.open[class]++
 	}
 	if row.Flags&format.FlagAbandoned != 0 {
-		s.counters.abandoned[class]++
+		w.counters.abandoned[class]++
 	}
-	if _, ok := s.threads[row.Tid]; !ok {
-		s.addThread(row.Pid, row.Tid)
+	if _, ok := w.threads[row.Tid]; !ok {
+		w.addThread(row.Pid, row.Tid)
 	}
 	if call.SamplesReturnProbes() {
-		s.launches.countLaunch(row.Pid)
+		w.launches.countLaunch(row.Pid)
 	}
-	s.noteCallForArguments(e, call, row)
+	w.noteCallForArguments(e, call, row)
 }

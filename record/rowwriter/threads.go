@@ -18,27 +18,27 @@ type knownThread struct {
 }
 
 // addThread writes the name of a thread at its first call.
-func (s *Writer) addThread(pid, tid int32) {
+func (w *Writer) addThread(pid, tid int32) {
 	t := &knownThread{pid: pid, name: readThreadName(pid, tid)}
-	s.threads[tid] = t
-	s.writeThreadName(tid, t)
+	w.threads[tid] = t
+	w.writeThreadName(tid, t)
 }
 
 // writeChangedThreadNames writes thread names that have changed. A worker thread often makes its
 // first call before it sets its name.
-func (s *Writer) writeChangedThreadNames() {
-	for tid, t := range s.threads {
+func (w *Writer) writeChangedThreadNames() {
+	for tid, t := range w.threads {
 		if name := readThreadName(t.pid, tid); name != "" && name != t.name {
 			t.name = name
-			s.writeThreadName(tid, t)
+			w.writeThreadName(tid, t)
 		}
 	}
 }
 
 // writeThreadName writes a row of kind thread.
-func (s *Writer) writeThreadName(tid int32, t *knownThread) {
-	s.writeRows(format.ClassFact, []format.Row{{
-		Kind: format.KindThread, StartNs: s.counters.clock.NowNs(), Pid: t.pid, Tid: tid, Name: t.name, Device: -1,
+func (w *Writer) writeThreadName(tid int32, t *knownThread) {
+	w.writeRows(format.ClassFact, []format.Row{{
+		Kind: format.KindThread, StartNs: w.counters.clock.NowNs(), Pid: t.pid, Tid: tid, Name: t.name, Device: -1,
 	}})
 }
 

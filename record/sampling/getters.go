@@ -15,22 +15,22 @@ import (
 type GetterPolicy struct {
 	// MaxRate is the largest number of calls per second up to which a getter stays probed.
 	MaxRate float64
-	// FirstLook is the time until the first check of rates, Interval the time between later checks.
-	FirstLook, Interval time.Duration
+	// FirstCheck is the time until the first check of rates, Interval the time between later checks.
+	FirstCheck, Interval time.Duration
 }
 
 // DefaultGetterPolicy is the policy for getters in recordings with kernel launches. The first check
 // is late enough to record the contexts of busy threads.
-var DefaultGetterPolicy = GetterPolicy{MaxRate: 2000, FirstLook: 100 * time.Millisecond, Interval: time.Second}
+var DefaultGetterPolicy = GetterPolicy{MaxRate: 2000, FirstCheck: 100 * time.Millisecond, Interval: time.Second}
 
 // GetterPolicyWithoutLaunches is the policy for recordings without launches. Such recordings have
 // few other calls, so probes of getters would be most of the overhead.
-var GetterPolicyWithoutLaunches = GetterPolicy{MaxRate: 200, FirstLook: 100 * time.Millisecond, Interval: time.Second}
+var GetterPolicyWithoutLaunches = GetterPolicy{MaxRate: 200, FirstCheck: 100 * time.Millisecond, Interval: time.Second}
 
 // RemoveGetterProbes removes probes of getters that exceed the policy's rate, until stop is closed.
 func (s *Sampler) RemoveGetterProbes(policy GetterPolicy, stop <-chan struct{}) {
 	last, since := s.Probes.GetterCalls(), time.Now()
-	for interval := policy.FirstLook; !clock.Sleep(stop, interval); interval = policy.Interval {
+	for interval := policy.FirstCheck; !clock.Sleep(stop, interval); interval = policy.Interval {
 		calls, elapsed := s.Probes.GetterCalls(), time.Since(since)
 		since = since.Add(elapsed)
 		for name, n := range calls {

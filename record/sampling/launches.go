@@ -73,23 +73,23 @@ func (s *Sampler) LimitOverhead(policy overhead.GovernorPolicy, limitPct float64
 }
 
 // prepareMeasuring measures the duration of a probe's exception and checks what can be sampled.
-func (g *overheadLimiter) prepareMeasuring() error {
-	exceptionNs, err := g.Probes.MeasureExceptionNs()
+func (l *overheadLimiter) prepareMeasuring() error {
+	exceptionNs, err := l.Probes.MeasureExceptionNs()
 	if err != nil {
 		return err
 	}
-	g.price = overhead.NewPrice(exceptionNs)
-	if !g.canDetach {
-		g.warnAndNote(0, "--max-overhead samples only stacks of launches. Launches cannot be sampled with "+
+	l.price = overhead.NewPrice(exceptionNs)
+	if !l.canDetach {
+		l.warnAndNote(0, "--max-overhead samples only stacks of launches. Launches cannot be sampled with "+
 			"--attach perf, or before Linux 6.6")
 	}
 	stats, err := probe.EnableRunTimeStats()
 	if err != nil {
-		g.warnAndNote(0, fmt.Sprintf("--max-overhead assumes that a BPF program takes %d ns. Run times cannot be "+
+		l.warnAndNote(0, fmt.Sprintf("--max-overhead assumes that a BPF program takes %d ns. Run times cannot be "+
 			"measured: %v", overhead.AssumedProgramNs, err))
 		return nil
 	}
-	g.canMeasure = true
+	l.canMeasure = true
 	return stats.Close()
 }
 
@@ -103,127 +103,127 @@ func isMeasured(tick int) bool {
 const firstMeasuredTicks = 3
 
 // beginTick starts the measurement of a tick.
-func (g *overheadLimiter) beginTick() {
-	g.hits.measure()
-	g.unwindNs = g.Probes.UnwindingNs()
-	if g.canMeasure && isMeasured(g.ticks) {
-		if g.stats == nil {
-			g.stats, _ = probe.EnableRunTimeStats() // without stats the price stays as it is
+func (l *overheadLimiter) beginTick() {
+	l.hits.measure()
+	l.unwindNs = l.Probes.UnwindingNs()
+	if l.canMeasure && isMeasured(l.ticks) {
+		if l.stats == nil {
+			l.stats, _ = probe.EnableRunTimeStats() // without stats the price stays as it is
 		}
-		ns, runs := g.Probes.ReadRunTimes()
-		g.price.Skip(ns, runs, g.unwindNs)
+		ns, runs := l.Probes.ReadRunTimes()
+		l.price.Skip(ns, runs, l.unwindNs)
 	}
-	g.ticks++
+	l.ticks++
 }
 
 // endTick returns the measurement of the tick.
-func (g *overheadLimiter) endTick() overhead.Measurement {
-	rates, seconds := g.hits.measure()
-	unwindNs := g.Probes.UnwindingNs()
-	if g.stats != nil {
-		ns, runs := g.Probes.ReadRunTimes()
-		g.price.Measure(ns, runs, unwindNs)
-		if g.ticks >= firstMeasuredTicks {
-			g.stopMeasuring()
+func (l *overheadLimiter) endTick() overhead.Measurement {
+	rates, seconds := l.hits.measure()
+	unwindNs := l.Probes.UnwindingNs()
+	if l.stats != nil {
+		ns, runs := l.Probes.ReadRunTimes()
+		l.price.Measure(ns, runs, unwindNs)
+		if l.ticks >= firstMeasuredTicks {
+			l.stopMeasuring()
 		}
 	}
-	g.part.seconds += seconds
-	g.part.launches += rates.PaceLaunches * seconds
-	g.part.others += rates.PaceOthers * seconds
-	unwindPct := 100 * float64(unwindNs-g.unwindNs) / 1e9 / seconds
-	return overhead.ComputeMeasurement(rates, g.price.HitNs(), unwindPct)
+	l.part.seconds += seconds
+	l.part.launches += rates.PaceLaunches * seconds
+	l.part.others += rates.PaceOthers * seconds
+	unwindPct := 100 * float64(unwindNs-l.unwindNs) / 1e9 / seconds
+	return overhead.ComputeMeasurement(rates, l.price.HitNs(), unwindPct)
 }
 
 // stopMeasuring makes the kernel stop measuring run times.
-func (g *overheadLimiter) stopMeasuring() {
-	if g.stats != nil {
-		_ = g.stats.Close() // on an error, the kernel measures until the recorder exits
-		g.stats = nil
+func (l *overheadLimiter) stopMeasuring() {
+	if l.stats != nil {
+		_ = l.stats.Close() // on an error, the kernel measures until the recorder exits
+		l.stats = nil
 	}
 }
 
 // applyDecision changes what the probes record, as the governor decided.
-func (g *overheadLimiter) applyDecision(m overhead.Measurement) error {
-	if share := g.governor.UnwindShare(); share != g.unwindShare {
-		if err := g.Probes.RationUnwinding(share); err != nil {
+func (l *overheadLimiter) applyDecision(m overhead.Measurement) error {
+	if share := l.governor.UnwindShare(); share != l.unwindShare {
+		if err := l.Probes.RationUnwinding(share); err != nil {
 			return err
 		}
-		g.unwindShare = share
+		l.unwindShare = share
 	}
-	isOff := !g.governor.RecordsLaunches()
-	g.launchesSampled.Store(g.governor.SamplesLaunches())
-	if isOff == g.isOff {
+	isOff := !l.governor.RecordsLaunches()
+	l.launchesSampled.Store(l.governor.SamplesLaunches())
+	if isOff == l.isOff {
 		return nil
 	}
-	g.isOff = isOff
-	g.endPart(isOff)
-	if isOff && !g.warned {
-		g.warned = true
-		g.warnAndNote(m.OverheadPct, g.describeSampling(m))
+	l.isOff = isOff
+	l.endPart(isOff)
+	if isOff && !l.warned {
+		l.warned = true
+		l.warnAndNote(m.OverheadPct, l.describeSampling(m))
 	}
-	if g.canDetach {
-		return g.switchLaunchProbes(isOff, m.OverheadPct)
+	if l.canDetach {
+		return l.switchLaunchProbes(isOff, m.OverheadPct)
 	}
-	g.noteSamplingSwitch(format.SampledStacks, !isOff, clock.ReadNs(unix.CLOCK_MONOTONIC), m.OverheadPct)
-	return g.Probes.SkipLaunchStacks(isOff)
+	l.noteSamplingSwitch(format.SampledStacks, !isOff, clock.ReadNs(unix.CLOCK_MONOTONIC), m.OverheadPct)
+	return l.Probes.SkipLaunchStacks(isOff)
 }
 
 // endPart ends a window, or else a pause, and corrects the price of a probe hit.
-func (g *overheadLimiter) endPart(wasWindow bool) {
-	p := g.part
-	g.part = recordedPart{}
+func (l *overheadLimiter) endPart(wasWindow bool) {
+	p := l.part
+	l.part = recordedPart{}
 	if wasWindow {
-		g.windowLaunchRate.Store(int64(p.launches / max(1e-3, p.seconds)))
-		g.pace.AddWindow(p.seconds, p.launches, p.others)
+		l.windowLaunchRate.Store(int64(p.launches / max(1e-3, p.seconds)))
+		l.pace.AddWindow(p.seconds, p.launches, p.others)
 		return
 	}
-	if g.canDetach {
-		g.pace.AddPause(p.seconds, p.others)
+	if l.canDetach {
+		l.pace.AddPause(p.seconds, p.others)
 	}
-	if ns, ok := g.pace.HitNs(); ok {
-		g.price.Correct(ns)
+	if ns, ok := l.pace.HitNs(); ok {
+		l.price.Correct(ns)
 	}
 }
 
 // switchLaunchProbes removes the probes of launches if off is true, and attaches them otherwise.
-func (g *overheadLimiter) switchLaunchProbes(off bool, pct float64) error {
-	p := g.Probes
+func (l *overheadLimiter) switchLaunchProbes(off bool, pct float64) error {
+	p := l.Probes
 	if !off {
 		from, err := p.AttachLaunches()
 		if err != nil {
 			return err
 		}
-		g.noteSamplingSwitch(format.SampledCalls, true, from, pct)
-		clock.Sleep(g.stop, probe.LaunchSwitchDelay)
+		l.noteSamplingSwitch(format.SampledCalls, true, from, pct)
+		clock.Sleep(l.stop, probe.LaunchSwitchDelay)
 		return nil
 	}
 	until, err := p.IgnoreLaunches()
 	if err != nil {
 		return err
 	}
-	g.noteSamplingSwitch(format.SampledCalls, false, until, pct)
-	return p.DetachLaunches(g.stop)
+	l.noteSamplingSwitch(format.SampledCalls, false, until, pct)
+	return p.DetachLaunches(l.stop)
 }
 
 // noteSamplingSwitch notes the time from which a part of the calls is recorded, or not recorded.
-func (g *overheadLimiter) noteSamplingSwitch(what string, recorded bool, monotonicNs int64, pct float64) {
+func (l *overheadLimiter) noteSamplingSwitch(what string, recorded bool, monotonicNs int64, pct float64) {
 	text, err := json.Marshal(
 		format.Sampling{
 			Class:          format.SampledLaunch,
 			What:           what,
 			Recorded:       recorded,
 			OverheadPct:    math.Round(10*pct) / 10,
-			MaxOverheadPct: g.limitPct,
+			MaxOverheadPct: l.limitPct,
 		},
 	)
 	if err != nil {
 		return // plain values always encode
 	}
-	g.Recorder.Send([]format.Row{
+	l.Recorder.Send([]format.Row{
 		{
 			Kind:    format.KindNote,
 			Name:    format.NoteSampling,
-			StartNs: g.Clock.UnixNs(uint64(monotonicNs)),
+			StartNs: l.Clock.UnixNs(uint64(monotonicNs)),
 			Device:  -1,
 			Message: string(text),
 		},
@@ -231,15 +231,15 @@ func (g *overheadLimiter) noteSamplingSwitch(what string, recorded bool, monoton
 }
 
 // warnAndNote warns the user and notes the text in the recording.
-func (g *overheadLimiter) warnAndNote(pct float64, text string) {
-	g.Warn(text)
-	g.writeNote(NoteOverhead, pct, text)
+func (l *overheadLimiter) warnAndNote(pct float64, text string) {
+	l.Warn(text)
+	l.writeNote(NoteOverhead, pct, text)
 }
 
 // describeSampling returns the warning that launches, or their stacks, are sampled from now on.
-func (g *overheadLimiter) describeSampling(m overhead.Measurement) string {
+func (l *overheadLimiter) describeSampling(m overhead.Measurement) string {
 	what := "kernel launches are"
-	if !g.canDetach {
+	if !l.canDetach {
 		what = "stacks of kernel launches are"
 	}
 	return fmt.Sprintf(
@@ -247,16 +247,16 @@ func (g *overheadLimiter) describeSampling(m overhead.Measurement) string {
 			"time (--max-overhead %g%%; off records all)",
 		m.OverheadPct,
 		what,
-		100*g.governor.WindowShare(),
-		g.limitPct,
+		100*l.governor.WindowShare(),
+		l.limitPct,
 	)
 }
 
 // explainExceededLimit explains why the overhead cannot be kept below --max-overhead.
-func (g *overheadLimiter) explainExceededLimit(m overhead.Measurement) string {
+func (l *overheadLimiter) explainExceededLimit(m overhead.Measurement) string {
 	text := fmt.Sprintf("probes still take about %.1f %% of the busiest thread's time, more than --max-overhead "+
 		"%g%%: calls that are never sampled take about %.1f %%",
-		g.governor.AveragePct(), g.limitPct, m.OthersPct)
+		l.governor.AveragePct(), l.limitPct, m.OthersPct)
 	if m.AllocatorPct > m.OthersPct/4 {
 		text += fmt.Sprintf(
 			"; events of PyTorch's allocator alone take %.1f %% (--allocator=light or off)",

@@ -203,7 +203,7 @@ func TestSlotsEqualTheLedger(t *testing.T) {
 	if n := len(run.ledger.Operations); equal < n/20 || torn == 0 && mustTear {
 		t.Errorf("%d of %d operations seen, %d torn pairs", equal, n, torn)
 	}
-	t.Logf("%d of %d operations seen, the earliest %d ns after its begin; %d torn pairs; %d pairs moved, %d channels",
+	t.Logf("%d of %d operations seen, the earliest %d ns after its start; %d torn pairs; %d pairs moved, %d channels",
 		equal, len(run.ledger.Operations), late, torn, run.movingPairs, len(final))
 }
 

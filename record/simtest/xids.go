@@ -81,19 +81,19 @@ func AwaitPipeRead(t *testing.T, pipe *os.File) {
 
 // LimitToUptime returns d, but at most half of the machine's uptime: records cannot be older than
 // the kernel.
-func (f *SimulatedXids) LimitToUptime(d time.Duration) time.Duration {
+func (x *SimulatedXids) LimitToUptime(d time.Duration) time.Duration {
 	return min(d, time.Duration(readMonotonicNs()/2))
 }
 
 // WriteKernelLog writes a line to the simulated kernel log. The line has the time ago before now.
-func (f *SimulatedXids) WriteKernelLog(text string, ago time.Duration) {
-	fmt.Fprintf(f.LogFile, "6,1,%d,-;%s\n SUBSYSTEM=pci\n", (readMonotonicNs()-ago.Nanoseconds())/1000, text)
+func (x *SimulatedXids) WriteKernelLog(text string, ago time.Duration) {
+	fmt.Fprintf(x.LogFile, "6,1,%d,-;%s\n SUBSYSTEM=pci\n", (readMonotonicNs()-ago.Nanoseconds())/1000, text)
 }
 
 // WriteTracePipe writes a line to the simulated trace pipe of tracefs.
-func (f *SimulatedXids) WriteTracePipe(text string) {
+func (x *SimulatedXids) WriteTracePipe(text string) {
 	now := readMonotonicNs()
-	fmt.Fprintf(f.TraceFile, "  prog-7  [000] d..1. %5d.%06d: nvidia_dev_xid: %s\n", now/1e9, now%1e9/1e3, text)
+	fmt.Fprintf(x.TraceFile, "  prog-7  [000] d..1. %5d.%06d: nvidia_dev_xid: %s\n", now/1e9, now%1e9/1e3, text)
 }
 
 // readMonotonicNs returns CLOCK_MONOTONIC in ns.

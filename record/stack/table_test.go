@@ -80,8 +80,8 @@ func TestChainsAreToldApart(t *testing.T) {
 	}
 }
 
-// The table reads a process's mappings before the process has loaded anything, as in record --
-// COMMAND. Later lookups must find the loaded code.
+// TestStacksOfANewProcessAreNamed lets the table read a process's mappings before the process has
+// loaded anything, as in record -- COMMAND. Later lookups must find the loaded code.
 func TestStacksOfANewProcessAreNamed(t *testing.T) {
 	testclass.Unit(t)
 	self := uint32(os.Getpid())

@@ -110,11 +110,11 @@ func (s *Set) noteAllocator(libs []*library.Library, p *process.Process) {
 const maxLibc10LoadTime = time.Second
 
 // isLoadingLibc10 reports whether a process without libc10.so may still be loading that library.
-func (w *allocatorStates) isLoadingLibc10(pid int) bool {
-	since, ok := w.loading[pid]
+func (s *allocatorStates) isLoadingLibc10(pid int) bool {
+	since, ok := s.loading[pid]
 	if !ok {
 		since = time.Now()
-		w.loading[pid] = since
+		s.loading[pid] = since
 	}
 	return time.Since(since) < maxLibc10LoadTime
 }

@@ -65,8 +65,8 @@ func (s *Set) noteLateAttach(lib *library.Library, p *process.Process) {
 	s.noteLate(lateLibrary{p.Pid, lib.Path}, "the library was mapped before it was probed", format.UnknownMissed)
 }
 
-// NoteUncovered notes that a thread of a held process ran on before probes and unwind tables were in
-// place, as they are now.
+// NoteUncovered records that a thread of a held process resumed before its probes and unwind tables were
+// ready.
 func (s *Set) NoteUncovered(pid int) {
 	if p := s.Get(pid); p != nil && p.Alive() {
 		s.noteLate(lateLibrary{pid, ""}, "the process was not held long enough (--hold-max)", format.UnknownMissed)

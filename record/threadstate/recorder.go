@@ -17,12 +17,12 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// Limits of looks.
+// Limits of snapshots.
 const (
-	// silentLookTime bounds the looks at the processes that are silent at one time.
-	silentLookTime = 3 * time.Second
-	// endLookTime bounds the looks at the end of a recording, of all processes together.
-	endLookTime = 2 * time.Second
+	// silentSnapshotTime bounds the snapshots of the processes that are silent at one time.
+	silentSnapshotTime = 3 * time.Second
+	// endSnapshotTime bounds the snapshots at the end of a recording, of all processes together.
+	endSnapshotTime = 2 * time.Second
 	// readingInterval is the time between two readings of the counts of calls.
 	readingInterval = time.Second
 )
@@ -43,37 +43,37 @@ type Options struct {
 	Processes func() []int
 	// ReadHits returns the probe hits of the processes, by pid. They change if a process makes a call.
 	ReadHits func() map[int]uint64
-	// OnSilence is called after the looks at silent processes, with these processes. It must not be nil.
+	// OnSilence is called after the snapshots of silent processes, with these processes. It must not be nil.
 	OnSilence func(pids []int)
 	// UsedCUDA are processes that used CUDA before the recording.
 	UsedCUDA []int
 }
 
-// Recorder looks at processes. Run and LookAtEnd may be called concurrently.
+// Recorder takes snapshots of processes. Run and TakeAtEnd may be called concurrently.
 type Recorder struct {
 	opt Options
 
-	mu sync.Mutex // held during looks
-	// looker is nil before the first look.
-	looker *hoststack.Looker
-	// failed is the first reason why looks are not possible.
+	mu sync.Mutex // held during snapshots
+	// snapshotter is nil before the first snapshot.
+	snapshotter *hoststack.Snapshotter
+	// failed is the first reason why snapshots are not possible.
 	failed error
 	cost   Cost
 
 	cancelMu sync.Mutex
-	cancel   context.CancelFunc // ends the looks of Run
+	cancel   context.CancelFunc // ends the snapshots of Run
 }
 
-// Cost is the effort of looks.
+// Cost is the effort of snapshots.
 type Cost struct {
-	Looks, Threads int
-	Took           time.Duration // of all looks
+	Snapshots, Threads int
+	Took               time.Duration // of all snapshots
 }
 
 // New returns a Recorder. Close releases it.
 func New(opt Options) *Recorder { return &Recorder{opt: opt} }
 
-// Run looks at silent processes until stop is closed.
+// Run takes snapshots of silent processes until stop is closed.
 func (r *Recorder) Run(stop <-chan struct{}) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -89,14 +89,14 @@ func (r *Recorder) Run(stop <-chan struct{}) {
 		}
 		if due := s.update(hits, time.Now()); len(due) > 0 {
 			slices.Sort(due)
-			r.lookAt(ctx, due, silentLookTime, format.WhenSilence)
+			r.take(ctx, due, silentSnapshotTime, format.WhenSilence)
 			r.opt.OnSilence(due)
 		}
 	}
 }
 
-// LookAtEnd looks at all processes. It takes at most two seconds, and ends looks of Run.
-func (r *Recorder) LookAtEnd() {
+// TakeAtEnd takes snapshots of all processes in at most two seconds. It ends those of Run.
+func (r *Recorder) TakeAtEnd() {
 	r.cancelMu.Lock()
 	if r.cancel != nil {
 		r.cancel()
@@ -109,21 +109,21 @@ func (r *Recorder) LookAtEnd() {
 		}
 		return a - b
 	})
-	r.lookAt(context.Background(), pids, endLookTime, format.WhenEnd)
+	r.take(context.Background(), pids, endSnapshotTime, format.WhenEnd)
 }
 
-// LookNow looks at processes because of a trigger. It takes at most three seconds.
-func (r *Recorder) LookNow(pids []int) {
-	r.lookAt(context.Background(), pids, silentLookTime, format.WhenTrigger)
+// TakeNow takes snapshots of processes because of a trigger, in at most three seconds.
+func (r *Recorder) TakeNow(pids []int) {
+	r.take(context.Background(), pids, silentSnapshotTime, format.WhenTrigger)
 }
 
-// lookAt looks at processes one by one, and sends the rows. It counts a process without a look as one lost
+// take takes snapshots of processes one by one, and sends the rows. It counts a process without a snapshot as one lost
 // row.
-func (r *Recorder) lookAt(ctx context.Context, pids []int, limit time.Duration, when string) {
+func (r *Recorder) take(ctx context.Context, pids []int, limit time.Duration, when string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.looker == nil && r.failed == nil {
-		r.looker, r.failed = hoststack.Open()
+	if r.snapshotter == nil && r.failed == nil {
+		r.snapshotter, r.failed = hoststack.Open()
 	}
 	if r.failed != nil {
 		return
@@ -136,50 +136,50 @@ func (r *Recorder) lookAt(ctx context.Context, pids []int, limit time.Duration, 
 			continue
 		}
 		atNs := r.opt.Clock.NowNs()
-		look, err := r.looker.Look(ctx, pid)
+		snapshot, err := r.snapshotter.Take(ctx, pid)
 		if errors.Is(err, process.ErrNoProcess) {
 			continue // it has ended
 		}
 		if err != nil {
 			r.opt.Sink.CountLostHost(1)
-			r.failed = fmt.Errorf("look at process %d: %w", pid, err)
+			r.failed = fmt.Errorf("take a snapshot of process %d: %w", pid, err)
 			return
 		}
 		if errors.Is(ctx.Err(), context.Canceled) {
-			return // LookAtEnd follows
+			return // TakeAtEnd follows
 		}
-		rows, left := makeRows(look, when, atNs)
+		rows, left := makeRows(snapshot, when, atNs)
 		r.opt.Sink.SendHost(rows)
 		if left > 0 {
 			r.opt.Sink.CountLostHost(left)
 		}
-		r.cost.Looks++
-		r.cost.Threads += len(look.Threads)
-		r.cost.Took += look.Took
+		r.cost.Snapshots++
+		r.cost.Threads += len(snapshot.Threads)
+		r.cost.Took += snapshot.Took
 	}
 }
 
-// Cost returns the effort of all looks so far.
+// Cost returns the effort of all snapshots so far.
 func (r *Recorder) Cost() Cost {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.cost
 }
 
-// Err returns the reason why looks are missing, or nil.
+// Err returns the reason why snapshots are missing, or nil.
 func (r *Recorder) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.failed
 }
 
-// Close releases the BPF programs. No look may be in progress.
+// Close releases the BPF programs. No snapshot may be in progress.
 func (r *Recorder) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.looker != nil {
-		r.looker.Close()
-		r.looker = nil
+	if r.snapshotter != nil {
+		r.snapshotter.Close()
+		r.snapshotter = nil
 	}
 	r.failed = errors.New("closed")
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/gpurec/gpurec/record/hoststack"
 )
 
-func TestRowsOfALook(t *testing.T) {
+func TestRowsOfASnapshot(t *testing.T) {
 	testclass.Unit(t)
-	look := &hoststack.Look{Pid: 42, Python: "3.12", Threads: []hoststack.Thread{
+	snapshot := &hoststack.ProcessSnapshot{Pid: 42, Python: "3.12", Threads: []hoststack.Thread{
 		{
 			Tid:    43,
 			Name:   "load\x1b\xff",
@@ -28,7 +28,7 @@ func TestRowsOfALook(t *testing.T) {
 		{Tid: 44, Status: hoststack.StatusMissed, Reason: "it ran"},
 		{Tid: 45, Status: hoststack.StatusTruncated, Reason: "deep"},
 	}}
-	rows, left := makeRows(look, format.WhenEnd, 1000)
+	rows, left := makeRows(snapshot, format.WhenEnd, 1000)
 	if len(rows) != 3 || left != 0 {
 		t.Fatalf("%d rows, %d left", len(rows), left)
 	}
@@ -53,8 +53,8 @@ func TestRowsOfALook(t *testing.T) {
 	if rows[1].StackStatus != format.StackNone || rows[2].StackStatus != format.StackTruncated {
 		t.Errorf("statuses %s, %s", rows[1].StackStatus, rows[2].StackStatus)
 	}
-	look.Threads = make([]hoststack.Thread, maxThreads+5)
-	if rows, left := makeRows(look, format.WhenSilence, 0); len(rows) != maxThreads || left != 5 {
+	snapshot.Threads = make([]hoststack.Thread, maxThreads+5)
+	if rows, left := makeRows(snapshot, format.WhenSilence, 0); len(rows) != maxThreads || left != 5 {
 		t.Errorf("%d rows, %d left", len(rows), left)
 	}
 }

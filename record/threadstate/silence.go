@@ -2,7 +2,7 @@ package threadstate
 
 import "time"
 
-// Times of looks at silent processes, since the last call of the process.
+// Times of snapshots of silent processes, since the last call of the process.
 const (
 	// startSilence is for processes that have made no call since the start of the recording.
 	startSilence  = 2 * time.Second
@@ -17,10 +17,10 @@ type silence struct {
 
 // callHistory has the calls of a process at the last reading.
 type callHistory struct {
-	hits   uint64    // probe hits of all threads
-	since  time.Time // of the last reading that differed, or the first reading
-	called bool      // it made a call before or in the recording, so silence means something
-	looks  int       // since it is silent
+	hits      uint64    // probe hits of all threads
+	since     time.Time // of the last reading that differed, or the first reading
+	called    bool      // it made a call before or in the recording, so silence means something
+	snapshots int       // since it is silent
 }
 
 func newSilence() silence { return silence{make(map[int]*callHistory)} }
@@ -32,7 +32,7 @@ func (s *silence) expectCalls(pids []int, now time.Time) {
 	}
 }
 
-// update takes the probe hits of all processes, and returns the processes that need a look now.
+// update takes the probe hits of all processes, and returns the processes that need a snapshot now.
 func (s *silence) update(hits map[int]uint64, now time.Time) (due []int) {
 	for pid, n := range hits {
 		h := s.processes[pid]
@@ -42,8 +42,8 @@ func (s *silence) update(hits map[int]uint64, now time.Time) (due []int) {
 		}
 		if n != h.hits {
 			*h = callHistory{hits: n, since: now, called: true}
-		} else if h.called && now.Sub(h.since) >= h.nextLook() {
-			h.looks++
+		} else if h.called && now.Sub(h.since) >= h.nextSnapshot() {
+			h.snapshots++
 			due = append(due, pid)
 		}
 	}
@@ -58,14 +58,14 @@ func (s *silence) update(hits map[int]uint64, now time.Time) (due []int) {
 // never is longer than any recording.
 const never = 1 << 62
 
-// nextLook returns the length of the silence at which the next look is due.
-func (h *callHistory) nextLook() time.Duration {
+// nextSnapshot returns the length of the silence at which the next snapshot is due.
+func (h *callHistory) nextSnapshot() time.Duration {
 	switch {
-	case h.looks == 0 && h.hits == 0:
+	case h.snapshots == 0 && h.hits == 0:
 		return startSilence
-	case h.looks == 0:
+	case h.snapshots == 0:
 		return firstSilence
-	case h.looks == 1:
+	case h.snapshots == 1:
 		return secondSilence
 	}
 	return never

@@ -9,13 +9,13 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// TestLooksFollowSilence reads the calls of two processes each second: process 1 used CUDA before, and
+// TestSnapshotsFollowSilence reads the calls of two processes each second: process 1 used CUDA before, and
 // process 2 is new.
-func TestLooksFollowSilence(t *testing.T) {
+func TestSnapshotsFollowSilence(t *testing.T) {
 	testclass.Unit(t)
 	for name, c := range map[string]struct {
 		hits func(second int) map[int]uint64
-		want string // seconds of looks, by process
+		want string // seconds of snapshots, by process
 	}{
 		"hangs from the start": {
 			func(int) map[int]uint64 { return map[int]uint64{1: 0} }, "map[1:[2 60]]",
@@ -48,13 +48,13 @@ func TestLooksFollowSilence(t *testing.T) {
 		begin := time.Unix(1_000_000, 0)
 		s := newSilence()
 		s.expectCalls([]int{1}, begin)
-		looks := make(map[int][]int)
+		snapshots := make(map[int][]int)
 		for second := range 121 {
 			for _, pid := range s.update(c.hits(second), begin.Add(time.Duration(second)*time.Second)) {
-				looks[pid] = append(looks[pid], second)
+				snapshots[pid] = append(snapshots[pid], second)
 			}
 		}
-		if got := fmt.Sprint(looks); got != c.want {
+		if got := fmt.Sprint(snapshots); got != c.want {
 			t.Errorf("%s: %s, not %s", name, got, c.want)
 		}
 		if name == "ends" && len(s.processes) != 0 {
@@ -71,6 +71,6 @@ func TestDuePidsAreDistinct(t *testing.T) {
 	due := s.update(map[int]uint64{1: 0, 2: 0, 3: 7}, now.Add(time.Hour))
 	slices.Sort(due)
 	if !slices.Equal(due, []int{1, 2}) {
-		t.Errorf("looks at %v", due)
+		t.Errorf("snapshots at %v", due)
 	}
 }

@@ -68,62 +68,62 @@ func newImage(m Memory) *image { return &image{memory: m, pages: make(map[uint64
 const maxImagePages = 1 << 17
 
 // refresh reads all pages again that the image has. So one call reads nearly all that the next reading needs.
-func (m *image) refresh() error {
+func (img *image) refresh() error {
 	var addresses []uint64
-	for at, page := range m.pages {
+	for at, page := range img.pages {
 		addresses = append(addresses, at)
 		if page != nil {
-			m.spare = append(m.spare, page)
+			img.spare = append(img.spare, page)
 		}
 	}
-	clear(m.pages)
+	clear(img.pages)
 	slices.Sort(addresses)
-	return m.read(addresses)
+	return img.read(addresses)
 }
 
 // load reads the pages of parts of length bytes that the image does not have.
-func (m *image) load(parts []uint64, length uint64) error {
+func (img *image) load(parts []uint64, length uint64) error {
 	var addresses []uint64
 	for _, at := range parts {
 		first, last := at&^(pageBytes-1), (at+length-1)&^(pageBytes-1)
 		for n := range (last-first)/pageBytes + 1 {
-			if _, known := m.pages[first+n*pageBytes]; !known {
+			if _, known := img.pages[first+n*pageBytes]; !known {
 				addresses = append(addresses, first+n*pageBytes)
 			}
 		}
 	}
 	slices.Sort(addresses)
-	return m.read(slices.Compact(addresses))
+	return img.read(slices.Compact(addresses))
 }
 
 // read reads pages at sorted addresses.
-func (m *image) read(addresses []uint64) error {
-	if len(m.pages)+len(addresses) > maxImagePages {
+func (img *image) read(addresses []uint64) error {
+	if len(img.pages)+len(addresses) > maxImagePages {
 		return errTooLarge
 	}
 	pages := make([]*Page, len(addresses))
 	for i := range pages {
-		if n := len(m.spare); n > 0 {
-			pages[i], m.spare = m.spare[n-1], m.spare[:n-1]
+		if n := len(img.spare); n > 0 {
+			pages[i], img.spare = img.spare[n-1], img.spare[:n-1]
 		} else {
 			pages[i] = new(Page)
 		}
 	}
-	if err := m.memory.ReadPages(addresses, pages); err != nil {
+	if err := img.memory.ReadPages(addresses, pages); err != nil {
 		return err
 	}
 	for i, at := range addresses {
-		m.pages[at] = pages[i]
+		img.pages[at] = pages[i]
 	}
 	return nil
 }
 
 // bytes returns length bytes from an address on, of pages that were loaded. ok is false if one is unreadable.
-func (m *image) bytes(at, length uint64) (data []byte, ok bool) {
+func (img *image) bytes(at, length uint64) (data []byte, ok bool) {
 	if at+length < at {
 		return nil, false
 	}
-	page, offset := m.pages[at&^(pageBytes-1)], at&(pageBytes-1)
+	page, offset := img.pages[at&^(pageBytes-1)], at&(pageBytes-1)
 	if page == nil {
 		return nil, false
 	}
@@ -132,7 +132,7 @@ func (m *image) bytes(at, length uint64) (data []byte, ok bool) {
 	}
 	data = make([]byte, 0, length)
 	for data = append(data, page[offset:]...); uint64(len(data)) < length; {
-		page = m.pages[at+uint64(len(data))]
+		page = img.pages[at+uint64(len(data))]
 		if page == nil {
 			return nil, false
 		}
@@ -142,9 +142,9 @@ func (m *image) bytes(at, length uint64) (data []byte, ok bool) {
 }
 
 // prefix is bytes, but returns only what is readable.
-func (m *image) prefix(at, length uint64) []byte {
+func (img *image) prefix(at, length uint64) []byte {
 	for end := at + length; end > at; end = (end - 1) &^ (pageBytes - 1) {
-		if data, ok := m.bytes(at, end-at); ok {
+		if data, ok := img.bytes(at, end-at); ok {
 			return data
 		}
 	}

@@ -89,7 +89,7 @@ func (g *growth) judge(limits *Thresholds) (found grown, ok bool) {
 // allocatorDevice identifies the allocator of a process on a device.
 type allocatorDevice struct{ pid, device int32 }
 
-// allocated is the memory that PyTorch has given to a program: the smallest amount since the last look, and the latest.
+// allocated is the memory that PyTorch has given to a program: the smallest amount since the last check, and the latest.
 type allocated struct {
 	low, bytes int64
 	growth     growth
@@ -103,7 +103,7 @@ type leaks struct {
 
 	last      *allocated // of lastOf: most events are of one device
 	lastOf    allocatorDevice
-	processes map[int32]bool // seen in one look; kept to be used again
+	processes map[int32]bool // seen in one check; kept to be used again
 }
 
 func newLeaks() leaks {

@@ -114,7 +114,7 @@ type Event struct {
 	Kind Kind
 	AtNs int64 // Unix ns
 	Pid  int32 // 0: no process
-	// FromNs is the begin of what the event is about, if that is before AtNs: the begin of a call that hangs.
+	// FromNs is the start of what the event is about, if that is before AtNs: the start of a call that hangs.
 	FromNs int64
 	// Subject distinguishes events of one kind for Window.Every: a process, a GPU and a code, a context.
 	Subject  string

@@ -154,12 +154,12 @@ func (p *Policy) findPending(job string, pid int32) *Pending {
 }
 
 // merge adds an event to a capture. It may end later then.
-func (c *Pending) merge(t format.Trigger) {
-	if len(c.Trigger.Merged) < maxMerged {
-		c.Trigger.Merged = append(c.Trigger.Merged, t)
+func (p *Pending) merge(t format.Trigger) {
+	if len(p.Trigger.Merged) < maxMerged {
+		p.Trigger.Merged = append(p.Trigger.Merged, t)
 	}
-	latest := max(c.EndNs, c.Trigger.AtNs+maxAfter.Nanoseconds())
-	c.EndNs = max(c.EndNs, min(t.AtNs+t.AfterNs, latest))
+	latest := max(p.EndNs, p.Trigger.AtNs+maxAfter.Nanoseconds())
+	p.EndNs = max(p.EndNs, min(t.AtNs+t.AfterNs, latest))
 }
 
 // Due removes and returns the captures that end until now, Unix ns.

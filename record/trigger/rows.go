@@ -15,7 +15,7 @@ import (
 // maxEntries bounds each table of Rows: programs can make any number of contexts and threads.
 const maxEntries = 4096
 
-// Results of CUDA that Rows knows.
+// resultOutOfMemory is CUDA_ERROR_OUT_OF_MEMORY.
 const resultOutOfMemory = 2
 
 // stickyResults are the results after which no call of a context succeeds.

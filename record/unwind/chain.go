@@ -58,7 +58,7 @@ type chain struct {
 	haveMaps func(map[string]*ebpf.Map) error
 }
 
-// Load creates the maps of the chain, and begins to load its BPF programs. await waits for them. It
+// Load creates the maps of the chain and starts to load its BPF programs, for which await waits. It
 // implements tracer.Probe.
 func (c *chain) Load(
 	_ context.Context,
@@ -176,8 +176,8 @@ type mapReference struct {
 }
 
 // instructionRef returns the instruction that refers to the map.
-func (u mapReference) instructionRef() *asm.Instruction {
-	return &u.program.Instructions[u.instruction]
+func (r mapReference) instructionRef() *asm.Instruction {
+	return &r.program.Instructions[r.instruction]
 }
 
 // findMapReferences returns all instructions that refer to maps.

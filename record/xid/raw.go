@@ -158,29 +158,29 @@ func makeXidProgram(ring *ebpf.Map, nameOffset uint32) asm.Instructions {
 	)
 }
 
-func (x *rawTracepoint) fd() int { return x.ring.FD() }
+func (t *rawTracepoint) fd() int { return t.ring.FD() }
 
-func (x *rawTracepoint) close() {
-	if x.link != nil {
-		_ = x.link.Close()
+func (t *rawTracepoint) close() {
+	if t.link != nil {
+		_ = t.link.Close()
 	}
-	if x.reader != nil {
-		_ = x.reader.Close()
+	if t.reader != nil {
+		_ = t.reader.Close()
 	}
-	if x.ring != nil {
-		_ = x.ring.Close()
+	if t.ring != nil {
+		_ = t.ring.Close()
 	}
 }
 
 // read returns the new Xid reports of the BPF program.
-func (x *rawTracepoint) read() (seen []Report, ended bool) {
+func (t *rawTracepoint) read() (seen []Report, ended bool) {
 	for {
-		record, err := x.reader.Read()
+		record, err := t.reader.Read()
 		if err != nil {
 			return seen, errors.Is(err, ringbuf.ErrClosed)
 		}
 		if s, monotonicNs, ok := decodeRawXid(record.RawSample); ok {
-			s.AtNs = x.clock.UnixNs(monotonicNs)
+			s.AtNs = t.clock.UnixNs(monotonicNs)
 			seen = append(seen, s)
 		}
 	}

@@ -56,7 +56,7 @@ type alignment struct {
 	others     []*referenceOperation
 }
 
-// medianOffNs returns the median difference of starts, ns. It tells streams with equal operations apart.
+// medianOffNs returns the median difference of starts, ns. It separates streams with equal operations.
 func (a *alignment) medianOffNs() int64 {
 	var off []int64
 	for i, w := range a.operations {

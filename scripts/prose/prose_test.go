@@ -97,7 +97,8 @@ func TestPhrasesAreFound(t *testing.T) {
 	}
 }
 
-// A file with one of each finding makes the program fail with their lines.
+// TestCheckFails checks that the program fails on a file with one of each finding, and names their
+// lines.
 func TestCheckFails(t *testing.T) {
 	testclass.Unit(t)
 	file := filepath.Join(t.TempDir(), "p.go")

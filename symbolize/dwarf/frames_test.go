@@ -176,7 +176,8 @@ func TestFramesOfZstd(t *testing.T) {
 	checkMarkedCalls(t, "inlined.c", sourcePrograms[0].calls, calls, open(t, program))
 }
 
-// Frames agrees with addr2line for every instruction of every function.
+// TestFramesAgreeWithAddr2line checks that Frames agrees with addr2line for every instruction of every
+// function.
 func TestFramesAgreeWithAddr2line(t *testing.T) {
 	testclass.Unit(t)
 	elftest.NeedTools(t, "addr2line", "objdump")

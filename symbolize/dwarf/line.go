@@ -22,7 +22,7 @@ const (
 // errDamagedLineTable is the error for a line table that cannot be decoded.
 var errDamagedLineTable = errors.New("damaged line table")
 
-// lineTableOfUnit maps the code addresses of a unit to files and lines.
+// lineTable maps the code addresses of a unit to files and lines.
 type lineTable struct {
 	dirs, files []string
 	fileDirs    []uint64 // for each file, its index in dirs

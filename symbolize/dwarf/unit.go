@@ -28,7 +28,7 @@ type unitHeader struct {
 // addressRange is the address range from low to high-1.
 type addressRange struct{ low, high uint64 }
 
-// mayDescribeCode reports whether the range can contain code. Linkers make ranges of removed code
+// mayContainCode reports whether the range can contain code. Linkers make ranges of removed code
 // empty, or move them to 0 or to the last addresses.
 func (r addressRange) mayContainCode() bool { return r.low != 0 && r.low < r.high && r.high < 1<<63 }
 
@@ -83,38 +83,38 @@ type debugEntry struct {
 const attrMIPSLinkageName dwarf.Attr = 0x2007
 
 // fieldOfAttribute returns the field of an attribute, or nil for an unused attribute.
-func (d *debugEntry) fieldOfAttribute(attr dwarf.Attr) *attributeValue {
+func (e *debugEntry) fieldOfAttribute(attr dwarf.Attr) *attributeValue {
 	switch attr {
 	case dwarf.AttrLowpc:
-		return &d.low
+		return &e.low
 	case dwarf.AttrHighpc:
-		return &d.high
+		return &e.high
 	case dwarf.AttrRanges:
-		return &d.ranges
+		return &e.ranges
 	case dwarf.AttrEntrypc:
-		return &d.entry
+		return &e.entry
 	case dwarf.AttrName:
-		return &d.name
+		return &e.name
 	case dwarf.AttrLinkageName, attrMIPSLinkageName:
-		return &d.linkage
+		return &e.linkage
 	case dwarf.AttrAbstractOrigin:
-		return &d.origin
+		return &e.origin
 	case dwarf.AttrSpecification:
-		return &d.specification
+		return &e.specification
 	case dwarf.AttrCallFile:
-		return &d.callFile
+		return &e.callFile
 	case dwarf.AttrCallLine:
-		return &d.callLine
+		return &e.callLine
 	case dwarf.AttrStmtList:
-		return &d.lines
+		return &e.lines
 	case dwarf.AttrCompDir:
-		return &d.compDir
+		return &e.compDir
 	case dwarf.AttrAddrBase:
-		return &d.addrBase
+		return &e.addrBase
 	case dwarf.AttrStrOffsetsBase:
-		return &d.strBase
+		return &e.strBase
 	case dwarf.AttrRnglistsBase:
-		return &d.rngsBase
+		return &e.rngsBase
 	}
 	return nil
 }

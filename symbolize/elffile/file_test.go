@@ -23,7 +23,8 @@ func newFile(t testing.TB, raw []byte) *File {
 	return f
 }
 
-// New reads the same headers of a compiled program as debug/elf.
+// TestHeadersAgreeWithDebugELF checks that New reads the same headers of a compiled program as
+// debug/elf.
 func TestHeadersAgreeWithDebugELF(t *testing.T) {
 	testclass.Unit(t)
 	path := elftest.Compile(t, "../testdata/functions.c", "program", "-Wl,--build-id=sha1", "-g")

@@ -84,17 +84,17 @@ type prependedReader struct {
 	rest io.ReaderAt
 }
 
-func (h *prependedReader) ReadAt(p []byte, off int64) (int, error) {
+func (r *prependedReader) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, errors.New("negative offset")
 	}
 	n := 0
-	if off < int64(len(h.head)) {
-		if n = copy(p, h.head[off:]); n == len(p) {
+	if off < int64(len(r.head)) {
+		if n = copy(p, r.head[off:]); n == len(p) {
 			return n, nil
 		}
 	}
-	m, err := h.rest.ReadAt(p[n:], off+int64(n)-int64(len(h.head)))
+	m, err := r.rest.ReadAt(p[n:], off+int64(n)-int64(len(r.head)))
 	return n + m, err
 }
 

@@ -16,15 +16,15 @@ type Image struct {
 }
 
 // Add appends a function in the executable section.
-func (m *Image) Add(name string, start, size uint64, bind elf.SymBind) {
-	if len(m.Names) == 0 {
-		m.Names = []byte{0}
+func (i *Image) Add(name string, start, size uint64, bind elf.SymBind) {
+	if len(i.Names) == 0 {
+		i.Names = []byte{0}
 	}
-	m.Symbols = append(m.Symbols, elf.Sym64{
-		Name: uint32(len(m.Names)), Info: elf.ST_INFO(bind, elf.STT_FUNC), Shndx: 1,
+	i.Symbols = append(i.Symbols, elf.Sym64{
+		Name: uint32(len(i.Names)), Info: elf.ST_INFO(bind, elf.STT_FUNC), Shndx: 1,
 		Value: start, Size: size,
 	})
-	m.Names = append(append(m.Names, name...), 0)
+	i.Names = append(append(i.Names, name...), 0)
 }
 
 // sectionHeadersOffset is the offset of the section headers. They follow the file header and one
@@ -44,11 +44,11 @@ const (
 func SectionHeader(section int) int { return sectionHeadersOffset + section*64 }
 
 // Bytes returns the content of the ELF file.
-func (m *Image) Bytes() []byte {
+func (i *Image) Bytes() []byte {
 	names := []byte("\x00.text\x00.symtab\x00.strtab\x00.shstrtab\x00.gnu_debugdata\x00")
 	nameAt := func(n string) uint32 { return uint32(bytes.Index(names, []byte("\x00"+n+"\x00")) + 1) }
-	symbols := encodeLittleEndian(m.Symbols)
-	text := max(m.TextBytes, 0x1000)
+	symbols := encodeLittleEndian(i.Symbols)
+	text := max(i.TextBytes, 0x1000)
 	offset := uint64(sectionHeadersOffset + 6*64)
 	section := func(name string, typ elf.SectionType, content []byte) elf.Section64 {
 		s := elf.Section64{Name: nameAt(name), Type: uint32(typ), Off: offset, Size: uint64(len(content))}
@@ -61,10 +61,10 @@ func (m *Image) Bytes() []byte {
 	}
 	sections[Symtab] = section(".symtab", elf.SHT_SYMTAB, symbols)
 	sections[Symtab].Link, sections[Symtab].Entsize = Strtab, elf.Sym64Size
-	sections[Strtab] = section(".strtab", elf.SHT_STRTAB, m.Names)
+	sections[Strtab] = section(".strtab", elf.SHT_STRTAB, i.Names)
 	sections[SectionNames] = section(".shstrtab", elf.SHT_STRTAB, names)
-	if len(m.DebugData) > 0 {
-		sections[DebugData] = section(".gnu_debugdata", elf.SHT_PROGBITS, m.DebugData)
+	if len(i.DebugData) > 0 {
+		sections[DebugData] = section(".gnu_debugdata", elf.SHT_PROGBITS, i.DebugData)
 	}
 	header := newELFHeader(sectionHeadersOffset, len(sections), SectionNames)
 	header.Phoff, header.Phentsize, header.Phnum = 64, 56, 1
@@ -72,7 +72,7 @@ func (m *Image) Bytes() []byte {
 		Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X),
 		Vaddr: 0x1000, Filesz: text, Memsz: text,
 	}
-	return encodeLittleEndian(header, load, sections, symbols, m.Names, names, m.DebugData)
+	return encodeLittleEndian(header, load, sections, symbols, i.Names, names, i.DebugData)
 }
 
 // Sections returns an ELF file that has only the sections with these names and contents.

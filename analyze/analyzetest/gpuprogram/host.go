@@ -111,7 +111,7 @@ func (t *JobThread) hostStack() int32 {
 }
 
 // addHostRows adds the rows of class host.
-func (j *Job) addHostRows(tp *analyzetest.TestRecording) {
+func (j *Job) addHostRows(recording *analyzetest.TestRecording) {
 	r := j.hostRecorder
 	if r == nil {
 		return
@@ -121,7 +121,7 @@ func (j *Job) addHostRows(tp *analyzetest.TestRecording) {
 		fact.SampleHz = 0
 	}
 	message, _ := json.Marshal(fact)
-	tp.AddRow(format.Row{
+	recording.AddRow(format.Row{
 		Kind: format.KindNote, Name: format.NoteHost, StartNs: startNs, Device: -1, Message: string(message),
 	})
 	threads := make(map[int32]*hostWriter)
@@ -129,7 +129,7 @@ func (j *Job) addHostRows(tp *analyzetest.TestRecording) {
 		s := &j.hostSpans[i]
 		w := threads[s.Tid]
 		if w == nil {
-			w = &hostWriter{job: j, to: tp, nextNs: startNs, sampleNs: j.random.Int64N(int64(1e9 / r.SampleHz))}
+			w = &hostWriter{job: j, to: recording, nextNs: startNs, sampleNs: j.random.Int64N(int64(1e9 / r.SampleHz))}
 			threads[s.Tid] = w
 		}
 		w.add(s)

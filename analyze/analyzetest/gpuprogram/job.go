@@ -308,13 +308,15 @@ func (j *Job) Recording(t testing.TB, endNs int64) *analyzetest.TestRecording {
 	}
 	j.poll()
 	slices.SortStableFunc(j.Samples, func(a, b activity.Sample) int { return cmp.Compare(a.SeenNs, b.SeenNs) })
-	tp := analyzetest.NewTestRecording(t)
-	tp.Meta.EndNs = j.EndNs
+	recording := analyzetest.NewTestRecording(t)
+	recording.Meta.EndNs = j.EndNs
 	for _, p := range j.processes {
-		tp.AddRow(format.Row{Kind: format.KindProcess, Name: "python3", Pid: p.sim.pid, StartNs: startNs, Device: -1})
+		recording.AddRow(
+			format.Row{Kind: format.KindProcess, Name: "python3", Pid: p.sim.pid, StartNs: startNs, Device: -1},
+		)
 	}
 	for _, row := range j.stackRows {
-		tp.AddRow(row)
+		recording.AddRow(row)
 	}
 	slices.SortStableFunc(j.rows, func(a, b format.Row) int { return cmp.Compare(a.StartNs, b.StartNs) })
 	for _, row := range j.rows {
@@ -324,11 +326,11 @@ func (j *Job) Recording(t testing.TB, endNs int64) *analyzetest.TestRecording {
 		if row.StartNs+row.DurNs > j.EndNs {
 			row.Flags, row.DurNs = row.Flags|format.FlagOpen, j.EndNs-row.StartNs
 		}
-		tp.AddRow(row)
+		recording.AddRow(row)
 	}
-	j.addProgressRows(tp)
-	j.addHostRows(tp)
-	return tp
+	j.addProgressRows(recording)
+	j.addHostRows(recording)
+	return recording
 }
 
 // IdleNs returns how long a device ran no operation between the first start and the last end, ns.

@@ -26,19 +26,19 @@ var functions = map[activity.Op]struct{ kind, name, copyKind string }{
 
 // Record returns a recording with the rows of the program.
 func (g *Program) Record(t testing.TB) *analyzetest.TestRecording {
-	tp := analyzetest.NewTestRecording(t)
-	tp.Meta.EndNs = g.EndNs
+	recording := analyzetest.NewTestRecording(t)
+	recording.Meta.EndNs = g.EndNs
 	for i := range g.Calls {
-		tp.AddRow(rowOf(&g.Calls[i]))
+		recording.AddRow(rowOf(&g.Calls[i]))
 	}
-	g.addProgressRows(tp)
-	return tp
+	g.addProgressRows(recording)
+	return recording
 }
 
 // addProgressRows adds the channels and the samples of their progress words.
-func (g *Program) addProgressRows(tp *analyzetest.TestRecording) {
+func (g *Program) addProgressRows(recording *analyzetest.TestRecording) {
 	for _, s := range g.Samples {
-		tp.AddRow(format.Row{
+		recording.AddRow(format.Row{
 			Kind: format.KindProgress, StartNs: s.SeenNs, Pid: g.Channels[s.Channel-1].Pid, Channel: s.Channel,
 			Counter: s.Counter, GPUTimeNs: s.GPUTimeNs, Device: -1,
 		})
@@ -55,7 +55,7 @@ func (g *Program) addProgressRows(tp *analyzetest.TestRecording) {
 		if c.ToNs != activity.UnknownNs {
 			row.DurNs = c.ToNs - c.FromNs
 		}
-		tp.AddRow(row)
+		recording.AddRow(row)
 	}
 }
 

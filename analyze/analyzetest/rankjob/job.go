@@ -282,14 +282,14 @@ func (s *Spec) reduce(c *communicator, step int) {
 func (s *Spec) finish(
 	t testing.TB, ranks []*rank, all *communicators, host int, name string,
 ) *analyzetest.TestRecording {
-	tp := ranks[0].program.Recording(t, 0)
-	tp.Meta.Host = fmt.Sprintf("node%d", host+1)
-	tp.Meta.BootID = "boot-" + tp.Meta.Host
-	tp.Path = filepath.Join(t.TempDir(), name+".parquet")
+	recording := ranks[0].program.Recording(t, 0)
+	recording.Meta.Host = fmt.Sprintf("node%d", host+1)
+	recording.Meta.BootID = "boot-" + recording.Meta.Host
+	recording.Path = filepath.Join(t.TempDir(), name+".parquet")
 	var pids []int32
 	open := make(map[int32]*format.Row)
-	kept := tp.Rows[:0]
-	for _, row := range tp.Rows {
+	kept := recording.Rows[:0]
+	for _, row := range recording.Rows {
 		of := open[row.Pid]
 		switch {
 		case row.Kind == format.KindProcess && len(pids) < len(ranks):
@@ -304,12 +304,12 @@ func (s *Spec) finish(
 		}
 		kept = append(kept, row)
 	}
-	tp.Rows = kept
+	recording.Rows = kept
 	for i, r := range ranks {
-		tp.AddIdentity(pids[i], analyzetest.RankIdentity(r.number, s.Ranks, "llama-ft"), nil)
+		recording.AddIdentity(pids[i], analyzetest.RankIdentity(r.number, s.Ranks, "llama-ft"), nil)
 		for _, c := range all.each() {
 			if place := slices.Index(c.ranks, r); place >= 0 {
-				tp.AddCommunicator(0, analyzetest.CommunicatorRow{
+				recording.AddCommunicator(0, analyzetest.CommunicatorRow{
 					ID: c.id, Ptr: c.ptr, Pid: pids[i], Rank: int32(place), Size: int32(len(c.ranks)), Name: c.name,
 					Fact: format.CommunicatorFact{Library: "/usr/lib/libnccl.so.2", Version: "2.28.9"},
 				})
@@ -317,15 +317,15 @@ func (s *Spec) finish(
 		}
 	}
 	if skew := s.SkewNs * int64(host); skew != 0 {
-		shift(tp, skew)
+		shift(recording, skew)
 	}
-	return tp
+	return recording
 }
 
 // shift moves all times of a recording, as those of a host with another clock.
-func shift(tp *analyzetest.TestRecording, ns int64) {
-	tp.Meta.StartNs, tp.Meta.EndNs = tp.Meta.StartNs+ns, tp.Meta.EndNs+ns
-	for _, row := range tp.Rows {
+func shift(recording *analyzetest.TestRecording, ns int64) {
+	recording.Meta.StartNs, recording.Meta.EndNs = recording.Meta.StartNs+ns, recording.Meta.EndNs+ns
+	for _, row := range recording.Rows {
 		if row.StartNs != 0 {
 			row.StartNs += ns
 		}

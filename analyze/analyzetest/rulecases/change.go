@@ -10,18 +10,21 @@ import (
 // changeCase is the case of change: the SM clock falls in the middle of the recording and stays low. In the
 // near miss, it is low at first, then wavers, and then falls slowly and for single samples.
 func changeCase() Case {
-	add := func(tp *analyzetest.TestRecording, clock func(i int) float64) {
+	add := func(recording *analyzetest.TestRecording, clock func(i int) float64) {
 		for i := range 540 {
-			tp.AddNVMLSample(1, 6*analyzetest.Second+int64(i)*100*analyzetest.Ms, "sm_clock_mhz", clock(i))
+			recording.AddNVMLSample(1, 6*analyzetest.Second+int64(i)*100*analyzetest.Ms, "sm_clock_mhz", clock(i))
 		}
 	}
 	return Case{
-		Fires: func(tp *analyzetest.TestRecording) {
-			add(tp, func(i int) float64 { return float64(1980 - i/240*525 - i%3*15) })
-			tp.ChangeSamples(catalog.MetricClockEventReasons, func(i int) float64 { return float64(4 * (i / 59)) })
+		Fires: func(recording *analyzetest.TestRecording) {
+			add(recording, func(i int) float64 { return float64(1980 - i/240*525 - i%3*15) })
+			recording.ChangeSamples(
+				catalog.MetricClockEventReasons,
+				func(i int) float64 { return float64(4 * (i / 59)) },
+			)
 		},
-		Misses: func(tp *analyzetest.TestRecording) {
-			add(tp, func(i int) float64 {
+		Misses: func(recording *analyzetest.TestRecording) {
+			add(recording, func(i int) float64 {
 				switch {
 				case i < 50:
 					return 1200

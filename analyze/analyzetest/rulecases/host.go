@@ -13,15 +13,15 @@ const hostStack = 77
 
 // addHost adds rows of class host: between two launches of each step, the thread does what row says for a
 // time, and runs otherwise. Without samples of the GPU, gaps between launches count.
-func addHost(tp *analyzetest.TestRecording, lengthNs int64, row format.Row, library ...string) {
-	tp.RemoveRows(func(r *format.Row) bool { return r.Kind == format.KindNVML })
-	tp.AddRow(format.Row{
+func addHost(recording *analyzetest.TestRecording, lengthNs int64, row format.Row, library ...string) {
+	recording.RemoveRows(func(r *format.Row) bool { return r.Kind == format.KindNVML })
+	recording.AddRow(format.Row{
 		Kind: format.KindNote, Name: format.NoteHost, StartNs: analyzetest.Epoch, Device: -1,
 		Message: `{"mode":"auto","sample_hz":50,"min_wait_ns":1000000}`,
 	})
 	frames := append([]string{"/app/train.py:7 main"}, library...)
 	slices.Reverse(frames)
-	tp.AddRow(format.Row{
+	recording.AddRow(format.Row{
 		Kind: format.KindStack, Pid: 42, StackID: hostStack, StackStatus: format.StackComplete, Device: -1,
 		Frames: analyzetest.ParseFrames(frames...),
 	})
@@ -36,7 +36,7 @@ func addHost(tp *analyzetest.TestRecording, lengthNs int64, row format.Row, libr
 			if row.Name == format.StateRunnable {
 				row.Value = float64(row.DurNs)
 			}
-			tp.AddRow(row)
+			recording.AddRow(row)
 			row.StartNs += 9 * analyzetest.Ms
 		}
 	}
@@ -50,8 +50,8 @@ func hostCase(f format.WaitFact, library ...string) Case {
 		row.Name = format.StateRunnable
 	}
 	return Case{
-		Fires:    func(tp *analyzetest.TestRecording) { addHost(tp, 14*analyzetest.Ms, row, library...) },
-		Misses:   func(tp *analyzetest.TestRecording) { addHost(tp, 4*analyzetest.Ms, row, library...) },
+		Fires:    func(recording *analyzetest.TestRecording) { addHost(recording, 14*analyzetest.Ms, row, library...) },
+		Misses:   func(recording *analyzetest.TestRecording) { addHost(recording, 4*analyzetest.Ms, row, library...) },
 		Where:    "main (train.py:7)",
 		Severity: "notice",
 	}
@@ -61,8 +61,8 @@ func hostCase(f format.WaitFact, library ...string) Case {
 func gcCase() Case {
 	row := format.Row{Kind: format.KindGC, Result: 2}
 	return Case{
-		Fires:    func(tp *analyzetest.TestRecording) { addHost(tp, 14*analyzetest.Ms, row) },
-		Misses:   func(tp *analyzetest.TestRecording) { addHost(tp, 4*analyzetest.Ms, row) },
+		Fires:    func(recording *analyzetest.TestRecording) { addHost(recording, 14*analyzetest.Ms, row) },
+		Misses:   func(recording *analyzetest.TestRecording) { addHost(recording, 4*analyzetest.Ms, row) },
 		Where:    "42 train",
 		Severity: "notice",
 	}
@@ -72,18 +72,18 @@ func gcCase() Case {
 // does not grow.
 func throttledCase() Case {
 	queued := format.Row{Kind: format.KindWait, Name: format.StateRunnable, Message: `{"reason":"run_queue"}`}
-	add := func(tp *analyzetest.TestRecording, perSecond int64) {
-		addHost(tp, 14*analyzetest.Ms, queued)
+	add := func(recording *analyzetest.TestRecording, perSecond int64) {
+		addHost(recording, 14*analyzetest.Ms, queued)
 		for s := range int64(61) {
-			tp.AddRow(format.Row{
+			recording.AddRow(format.Row{
 				Kind: format.KindHost, Name: format.HostThrottledNs, StartNs: analyzetest.Epoch + s*analyzetest.Second,
 				Pid: 42, Device: -1, Value: float64(s * perSecond), Message: "/kubepods/pod1",
 			})
 		}
 	}
 	return Case{
-		Fires:    func(tp *analyzetest.TestRecording) { add(tp, 200*analyzetest.Ms) },
-		Misses:   func(tp *analyzetest.TestRecording) { add(tp, 0) },
+		Fires:    func(recording *analyzetest.TestRecording) { add(recording, 200*analyzetest.Ms) },
+		Misses:   func(recording *analyzetest.TestRecording) { add(recording, 0) },
 		Where:    "main (train.py:7)",
 		Severity: "notice",
 	}

@@ -12,21 +12,28 @@ const site = "train_step (train.cc:10)"
 
 // addRanks adds four ranks with one communicator. Each calls 20 operations. last returns the function of
 // the 21st operation of a rank, "" for none.
-func addRanks(tp *analyzetest.TestRecording, last func(rank int) string) {
+func addRanks(recording *analyzetest.TestRecording, last func(rank int) string) {
 	for rank := range 4 {
 		pid := int32(200 + rank)
-		tp.AddRow(format.Row{
+		recording.AddRow(format.Row{
 			Kind: format.KindProcess, Name: "train", Pid: pid, StartNs: analyzetest.Epoch, Device: -1,
 			Message: `{"exe":"/app/train"}`,
 		})
-		tp.AddIdentity(pid, analyzetest.RankIdentity(rank, 4, "llama"), nil)
+		recording.AddIdentity(pid, analyzetest.RankIdentity(rank, 4, "llama"), nil)
 		c := analyzetest.CommunicatorRow{ID: 0xfa93, Ptr: 0x5000, Pid: pid, Rank: int32(rank), Size: 4, Device: -1}
-		tp.AddCommunicator(analyzetest.Second, c)
+		recording.AddCommunicator(analyzetest.Second, c)
 		for i := range int64(20) {
-			tp.AddCollective(2*analyzetest.Second+i*analyzetest.Ms, analyzetest.Us, "ncclAllReduce", c, i+1, 1024)
+			recording.AddCollective(
+				2*analyzetest.Second+i*analyzetest.Ms,
+				analyzetest.Us,
+				"ncclAllReduce",
+				c,
+				i+1,
+				1024,
+			)
 		}
 		if name := last(rank); name != "" {
-			tp.AddCollective(3*analyzetest.Second, analyzetest.Us, name, c, 21, 1024)
+			recording.AddCollective(3*analyzetest.Second, analyzetest.Us, name, c, 21, 1024)
 		}
 	}
 }
@@ -34,10 +41,12 @@ func addRanks(tp *analyzetest.TestRecording, last func(rank int) string) {
 // rankMissingCase is the case of rank-missing: rank 2 does not call the last operation, or all ranks do.
 func rankMissingCase() Case {
 	return Case{
-		Fires: func(tp *analyzetest.TestRecording) {
-			addRanks(tp, func(rank int) string { return map[bool]string{false: "ncclAllReduce"}[rank == 2] })
+		Fires: func(recording *analyzetest.TestRecording) {
+			addRanks(recording, func(rank int) string { return map[bool]string{false: "ncclAllReduce"}[rank == 2] })
 		},
-		Misses:   func(tp *analyzetest.TestRecording) { addRanks(tp, func(int) string { return "ncclAllReduce" }) },
+		Misses: func(recording *analyzetest.TestRecording) {
+			addRanks(recording, func(int) string { return "ncclAllReduce" })
+		},
 		Where:    fmt.Sprintf("rank %d (pid %d)", 2, 202),
 		Severity: "problem",
 	}
@@ -46,12 +55,14 @@ func rankMissingCase() Case {
 // mismatchCase is the case of collective-mismatch: rank 1 calls another operation, or all ranks call the same.
 func mismatchCase() Case {
 	return Case{
-		Fires: func(tp *analyzetest.TestRecording) {
-			addRanks(tp, func(rank int) string {
+		Fires: func(recording *analyzetest.TestRecording) {
+			addRanks(recording, func(rank int) string {
 				return map[bool]string{true: "ncclAllGather", false: "ncclAllReduce"}[rank == 1]
 			})
 		},
-		Misses:   func(tp *analyzetest.TestRecording) { addRanks(tp, func(int) string { return "ncclAllGather" }) },
+		Misses: func(recording *analyzetest.TestRecording) {
+			addRanks(recording, func(int) string { return "ncclAllGather" })
+		},
 		Where:    fmt.Sprintf("rank %d (pid %d)", 1, 201),
 		Severity: "problem",
 	}
@@ -59,41 +70,41 @@ func mismatchCase() Case {
 
 // addSteps adds four ranks that make 100 steps of 20 ms: an AllReduce, and a wait for the GPU. The host of rank 2 is late
 // by lateNs in each step; then the others wait longer.
-func addSteps(tp *analyzetest.TestRecording, lateNs int64) {
+func addSteps(recording *analyzetest.TestRecording, lateNs int64) {
 	const stepNs, waitNs = 20 * analyzetest.Ms, 5 * analyzetest.Ms
 	for rank := range 4 {
 		pid := int32(200 + rank)
-		c := addRank(tp, rank, pid)
+		c := addRank(recording, rank, pid)
 		for i := range int64(100) {
 			at := 2*analyzetest.Second + i*(stepNs+lateNs)
 			calledNs, wait := at+lateNs, int64(waitNs)
 			if rank != 2 {
 				calledNs, wait = at, waitNs+lateNs
 			}
-			tp.AddCollective(calledNs, analyzetest.Us, "ncclAllReduce", c, i+1, 1<<20)
-			row := tp.AddSync("cuStreamSynchronize", calledNs+10*analyzetest.Us, wait, 7, 0)
+			recording.AddCollective(calledNs, analyzetest.Us, "ncclAllReduce", c, i+1, 1<<20)
+			row := recording.AddSync("cuStreamSynchronize", calledNs+10*analyzetest.Us, wait, 7, 0)
 			row.Pid, row.Tid = pid, pid
 		}
 	}
 }
 
 // addRank adds the process of one of four ranks, and returns its communicator.
-func addRank(tp *analyzetest.TestRecording, rank int, pid int32) analyzetest.CommunicatorRow {
-	tp.AddRow(format.Row{
+func addRank(recording *analyzetest.TestRecording, rank int, pid int32) analyzetest.CommunicatorRow {
+	recording.AddRow(format.Row{
 		Kind: format.KindProcess, Name: "train", Pid: pid, StartNs: analyzetest.Epoch, Device: -1,
 		Message: `{"exe":"/app/train"}`,
 	})
-	tp.AddIdentity(pid, analyzetest.RankIdentity(rank, 4, "llama"), nil)
+	recording.AddIdentity(pid, analyzetest.RankIdentity(rank, 4, "llama"), nil)
 	c := analyzetest.CommunicatorRow{ID: 0xfa93, Ptr: 0x5000, Pid: pid, Rank: int32(rank), Size: 4, Device: -1}
-	tp.AddCommunicator(analyzetest.Second, c)
+	recording.AddCommunicator(analyzetest.Second, c)
 	return c
 }
 
 // stragglerCase is the case of straggler: the host of rank 2 is late by 6 ms a step, or by 0.1 ms.
 func stragglerCase() Case {
 	return Case{
-		Fires:    func(tp *analyzetest.TestRecording) { addSteps(tp, 6*analyzetest.Ms) },
-		Misses:   func(tp *analyzetest.TestRecording) { addSteps(tp, 100*analyzetest.Us) },
+		Fires:    func(recording *analyzetest.TestRecording) { addSteps(recording, 6*analyzetest.Ms) },
+		Misses:   func(recording *analyzetest.TestRecording) { addSteps(recording, 100*analyzetest.Us) },
 		Where:    fmt.Sprintf("rank %d (pid %d)", 2, 202),
 		Severity: "notice",
 	}
@@ -101,19 +112,19 @@ func stragglerCase() Case {
 
 // smallCollectivesCase is the case of small-collectives: 2,000 AllReduces of 1 KiB in 2 s, or of 1 MiB.
 func smallCollectivesCase() Case {
-	add := func(tp *analyzetest.TestRecording, elements int64) {
+	add := func(recording *analyzetest.TestRecording, elements int64) {
 		for rank := range 4 {
-			c := addRank(tp, rank, int32(200+rank))
+			c := addRank(recording, rank, int32(200+rank))
 			for i := range int64(2000) {
 				at := 2*analyzetest.Second + i*analyzetest.Ms
 				analyzetest.SetStackAndSite(
-					tp.AddCollective(at, 20*analyzetest.Us, "ncclAllReduce", c, i+1, elements), 1, site)
+					recording.AddCollective(at, 20*analyzetest.Us, "ncclAllReduce", c, i+1, elements), 1, site)
 			}
 		}
 	}
 	return Case{
-		Fires:    func(tp *analyzetest.TestRecording) { add(tp, 256) },
-		Misses:   func(tp *analyzetest.TestRecording) { add(tp, 1<<18) },
+		Fires:    func(recording *analyzetest.TestRecording) { add(recording, 256) },
+		Misses:   func(recording *analyzetest.TestRecording) { add(recording, 1<<18) },
 		Where:    site,
 		Severity: "notice",
 	}
@@ -121,22 +132,22 @@ func smallCollectivesCase() Case {
 
 // unevenMemoryCase is the case of uneven-memory: rank 3 has 3 GiB and the others 2 GiB, or all have about the same.
 func unevenMemoryCase() Case {
-	add := func(tp *analyzetest.TestRecording, last int64) {
+	add := func(recording *analyzetest.TestRecording, last int64) {
 		for rank := range int64(4) {
 			pid := int32(200 + rank)
-			c := addRank(tp, int(rank), pid)
-			tp.AddCollective(2*analyzetest.Second, analyzetest.Us, "ncclAllReduce", c, 1, 1<<20)
+			c := addRank(recording, int(rank), pid)
+			recording.AddCollective(2*analyzetest.Second, analyzetest.Us, "ncclAllReduce", c, 1, 1<<20)
 			bytes := int64(2 << 30)
 			if rank == 3 {
 				bytes = last
 			}
-			row := tp.AddAlloc(3*analyzetest.Second+rank*analyzetest.Ms, analyzetest.Us, (rank+1)<<40, bytes)
+			row := recording.AddAlloc(3*analyzetest.Second+rank*analyzetest.Ms, analyzetest.Us, (rank+1)<<40, bytes)
 			row.Pid, row.Tid = pid, pid
 		}
 	}
 	return Case{
-		Fires:    func(tp *analyzetest.TestRecording) { add(tp, 3<<30) },
-		Misses:   func(tp *analyzetest.TestRecording) { add(tp, 2<<30+200<<20) },
+		Fires:    func(recording *analyzetest.TestRecording) { add(recording, 3<<30) },
+		Misses:   func(recording *analyzetest.TestRecording) { add(recording, 2<<30+200<<20) },
 		Where:    fmt.Sprintf("rank %d (pid %d)", 3, 203),
 		Severity: "info",
 	}

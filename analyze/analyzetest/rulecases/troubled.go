@@ -9,10 +9,10 @@ import (
 
 // TroubledRecording returns a training for which several rules fire.
 func TroubledRecording(t testing.TB) *analyzetest.TestRecording {
-	tp := analyzetest.SteadyRecording(t)
+	recording := analyzetest.SteadyRecording(t)
 	for _, name := range []string{"growing-site", "unchecked-error", "small-copies", "xid"} {
-		AllCases()[name].Fires(tp)
+		AllCases()[name].Fires(recording)
 	}
-	tp.ChangeSamples(catalog.MetricClockEventReasons, func(i int) float64 { return float64(32 * (i / 100)) })
-	return tp
+	recording.ChangeSamples(catalog.MetricClockEventReasons, func(i int) float64 { return float64(32 * (i / 100)) })
+	return recording
 }

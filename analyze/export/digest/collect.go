@@ -128,8 +128,8 @@ func (c *collector) addHits(r *report.Report) {
 	c.digest.OmittedFindings += int64(hits.table.OmittedRows)
 	c.digest.Checks = append(c.digest.Checks, Check{
 		Report: r.Command, Found: numberOf(r, "hits"),
-		Values: append(factsOf(r.Command, "facts", r.Facts, "rules_checked"),
-			factsOf(r.Command, "totals", r.Totals, "hits", "problems", "notices", "infos")...),
+		Values: append(shownFacts(r.Command, "facts", r.Facts, "rules_checked"),
+			shownFacts(r.Command, "totals", r.Totals, "hits", "problems", "notices", "infos")...),
 	})
 }
 
@@ -174,8 +174,8 @@ func (c *collector) addSubject(s *subject) error {
 	check := Check{
 		Report: s.report,
 		Values: append(
-			factsOf(s.report, "facts", r.Facts, s.facts...),
-			factsOf(s.report, "totals", r.Totals, s.totals...)...),
+			shownFacts(s.report, "facts", r.Facts, s.facts...),
+			shownFacts(s.report, "totals", r.Totals, s.totals...)...),
 	}
 	for i := range s.tables {
 		check.Found += c.addTable(s, &s.tables[i], r)
@@ -262,7 +262,7 @@ func (c *collector) findOwner(s *subject, vt *verdictTable, v verdict, r *report
 func (c *collector) describe(vt *verdictTable, r *report.Report, i int) Value {
 	rows := rowReader{name: r.Command, table: findTable(r, vt.name)}
 	text := rows.table.Rows[i].Evidence
-	switch facts := factsOf(r.Command, "facts", r.Facts, vt.whatFact); {
+	switch facts := shownFacts(r.Command, "facts", r.Facts, vt.whatFact); {
 	case len(facts) > 0:
 		return facts[0]
 	case vt.what != "":
@@ -343,8 +343,8 @@ func numberOf(r *report.Report, key string) int64 {
 	return int64(n)
 }
 
-// factsOf returns facts of a report that have a value. part is the key of the list in the report's JSON.
-func factsOf(name, part string, facts []report.Fact, keys ...string) (list []Value) {
+// shownFacts returns facts of a report that have a value. part is the key of the list in the report's JSON.
+func shownFacts(name, part string, facts []report.Fact, keys ...string) (list []Value) {
 	for _, key := range keys {
 		for _, f := range facts {
 			if f.Key == key && isShown(f.Value) {

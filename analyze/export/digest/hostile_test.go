@@ -19,30 +19,32 @@ import (
 // named returns a recording in which each name is `name`: of processes, threads, GPUs, kernels, call sites, ranks and
 // errors. Several of its reports have verdicts.
 func named(t testing.TB, dir, name string) *analyzetest.TestRecording {
-	tp := analyzetest.NewTestRecording(t)
-	tp.Path = filepath.Join(dir, "run.parquet")
-	tp.Meta.Host, tp.Meta.Command, tp.Meta.DriverVersion = name, []string{name}, name
+	recording := analyzetest.NewTestRecording(t)
+	recording.Path = filepath.Join(dir, "run.parquet")
+	recording.Meta.Host, recording.Meta.Command, recording.Meta.DriverVersion = name, []string{name}, name
 	process, _ := json.Marshal(map[string]string{"exe": name})
-	tp.AddRow(format.Row{
+	recording.AddRow(format.Row{
 		Kind: format.KindProcess, Name: name, Pid: 42, StartNs: analyzetest.Epoch, Device: -1, Message: string(process),
 	})
-	tp.AddRow(format.Row{Kind: format.KindThread, Name: name, Pid: 42, Tid: 42, StartNs: analyzetest.Epoch, Device: -1})
-	tp.AddRow(format.Row{Kind: format.KindDevice, Name: name, StartNs: analyzetest.Epoch})
-	tp.AddRow(format.Row{Kind: format.KindNote, Message: name, StartNs: analyzetest.Epoch, Device: -1})
-	tp.AddIdentity(42, analyzetest.RankIdentity(0, 2, name), nil)
-	tp.AddXid(analyzetest.Second, 0, 42, 31, format.XidFact{PCI: name, Process: name, Text: name})
-	tp.AddStack(1, name)
+	recording.AddRow(
+		format.Row{Kind: format.KindThread, Name: name, Pid: 42, Tid: 42, StartNs: analyzetest.Epoch, Device: -1},
+	)
+	recording.AddRow(format.Row{Kind: format.KindDevice, Name: name, StartNs: analyzetest.Epoch})
+	recording.AddRow(format.Row{Kind: format.KindNote, Message: name, StartNs: analyzetest.Epoch, Device: -1})
+	recording.AddIdentity(42, analyzetest.RankIdentity(0, 2, name), nil)
+	recording.AddXid(analyzetest.Second, 0, 42, 31, format.XidFact{PCI: name, Process: name, Text: name})
+	recording.AddStack(1, name)
 	for i := range int64(30) {
-		row := tp.AddAlloc(i*2*analyzetest.Second, analyzetest.Us, 0x7000+i*analyzetest.Mib, analyzetest.Mib)
+		row := recording.AddAlloc(i*2*analyzetest.Second, analyzetest.Us, 0x7000+i*analyzetest.Mib, analyzetest.Mib)
 		analyzetest.SetStackAndSite(row, 1, name)
 	}
-	failed := analyzetest.SetStackAndSite(tp.AddAlloc(59*analyzetest.Second, analyzetest.Us, 0, 1<<40), 1, name)
+	failed := analyzetest.SetStackAndSite(recording.AddAlloc(59*analyzetest.Second, analyzetest.Us, 0, 1<<40), 1, name)
 	failed.Result = calls.ResultOutOfMemory
-	l := tp.AddLaunch(2*analyzetest.Second, analyzetest.Us, name, 7, 1)
+	l := recording.AddLaunch(2*analyzetest.Second, analyzetest.Us, name, 7, 1)
 	l.Result = 700
-	open := tp.AddSync(name, 40*analyzetest.Second, 20*analyzetest.Second, 7, 0)
+	open := recording.AddSync(name, 40*analyzetest.Second, 20*analyzetest.Second, 7, 0)
 	analyzetest.SetStackAndSite(open, 1, name).Flags = format.FlagOpen
-	return tp
+	return recording
 }
 
 // outside matches the characters of a digest that are not in code spans: gpurec's own words and numbers.

@@ -34,13 +34,13 @@ func (c *collector) describeJob(summary *report.Report) []Value {
 		own("programs", listNames(programs)),
 	}
 	list = append(list, c.describeRanks()...)
-	facts := func(keys ...string) []Value { return factsOf(summary.Command, "facts", summary.Facts, keys...) }
+	facts := func(keys ...string) []Value { return shownFacts(summary.Command, "facts", summary.Facts, keys...) }
 	list = append(list, facts("recorded_by", "start_ns", "dur_ns")...)
 	list = append(list, own("devices", listNames(devices)))
 	list = append(list, facts("driver")...)
 	list = append(list, own("pytorch", listNames(c.pytorchVersions())))
 	list = append(list, facts("host", "gpu_busy", "kernels", "call_errors", "out_of_memory", "unfinished_calls")...)
-	list = append(list, factsOf(summary.Command, "totals", summary.Totals, "peak_bytes", "live_bytes")...)
+	list = append(list, shownFacts(summary.Command, "totals", summary.Totals, "peak_bytes", "live_bytes")...)
 	return slices.DeleteFunc(list, func(v Value) bool { return !isShown(v.Value) })
 }
 
@@ -114,8 +114,8 @@ var otherFacts = []string{
 func (c *collector) describeCoverage(r *report.Report) []Value {
 	q := &r.Quality
 	list := []Value{own(keyShare, sharePct(q.Events, q.LostEvents))}
-	list = append(list, factsOf(r.Command, "quality", q.Facts(), "events", "lost_events")...)
-	for _, v := range factsOf(r.Command, "quality", q.Facts(), slices.Concat(lossFacts, otherFacts)...) {
+	list = append(list, shownFacts(r.Command, "quality", q.Facts(), "events", "lost_events")...)
+	for _, v := range shownFacts(r.Command, "quality", q.Facts(), slices.Concat(lossFacts, otherFacts)...) {
 		if n, isNumber := report.AsNumber(v.Value); (!isNumber || n != 0) && v.Value != false {
 			list = append(list, v)
 		}
@@ -129,7 +129,7 @@ func (c *collector) describeCoverage(r *report.Report) []Value {
 		own("host_rows", c.hostMode()),
 		own(keyRules, int64(len(rules.AllRules()))),
 	)
-	list = append(list, factsOf(r.Command, "facts", r.Facts, keyChecked)...)
+	list = append(list, shownFacts(r.Command, "facts", r.Facts, keyChecked)...)
 	return slices.DeleteFunc(list, func(v Value) bool { return !isShown(v.Value) })
 }
 

@@ -18,30 +18,35 @@ import (
 
 // manyProblems returns the digest of a recording with very much wrong: most rules fire, and 150 places leak.
 func manyProblems(t *testing.T) *digest.Digest {
-	tp := analyzetest.SteadyRecording(t)
+	recording := analyzetest.SteadyRecording(t)
 	cases := rulecases.AllCases()
 	for _, rule := range []string{
 		"xid", "broken-context", "hang", "growing-site", "unchecked-error", "small-copies", "throttling", "gpu-health",
 		"memory-near-limit", "invalid-free", "failed-alloc-in-loop", "rank-missing", "memcpy-async-pageable",
 		"module-load-in-loop", "alloc-in-loop", "low-occupancy", "gpu-idle",
 	} {
-		cases[rule].Fires(tp)
+		cases[rule].Fires(recording)
 	}
 	for site := range int64(150) {
 		id := int32(1000 + site)
-		tp.AddStack(id, fmt.Sprintf("leak_%d", site))
+		recording.AddStack(id, fmt.Sprintf("leak_%d", site))
 		for i := range int64(50) {
 			ptr := 0x6000_0000_0000 + (site*50+i)*analyzetest.Mib
-			row := tp.AddAlloc(2*analyzetest.Second+i*analyzetest.Second/10, analyzetest.Us, ptr, analyzetest.Mib)
+			row := recording.AddAlloc(
+				2*analyzetest.Second+i*analyzetest.Second/10,
+				analyzetest.Us,
+				ptr,
+				analyzetest.Mib,
+			)
 			analyzetest.SetStackAndSite(row, id, fmt.Sprintf("leak_%d (leak.cc:%d)", site, site))
 		}
 	}
 	for range 40 {
-		tp.AddRow(format.Row{
+		recording.AddRow(format.Row{
 			Kind: format.KindNote, StartNs: analyzetest.Epoch, Device: -1, Message: strings.Repeat("a note ", 50),
 		})
 	}
-	tl := tp.Timeline()
+	tl := recording.Timeline()
 	tl.Rec.Path = "run.parquet"
 	d, err := digest.Collect(tl, digest.Options{Name: "run.parquet"})
 	if err != nil {

@@ -22,9 +22,9 @@ type program struct {
 // ruleCase returns the recording in which a rule fires.
 func ruleCase(rule string) func(t *testing.T) *timeline.Timeline {
 	return func(t *testing.T) *timeline.Timeline {
-		tp := analyzetest.SteadyRecording(t)
-		rulecases.AllCases()[rule].Fires(tp)
-		return tp.Timeline()
+		recording := analyzetest.SteadyRecording(t)
+		rulecases.AllCases()[rule].Fires(recording)
+		return recording.Timeline()
 	}
 }
 

@@ -16,21 +16,21 @@ const second, us = analyzetest.Second, analyzetest.Us
 // TestFindingsOfACapture writes the findings of a recording with a sticky error and a merged trigger.
 func TestFindingsOfACapture(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	for i := range int64(10) {
-		tp.AddLaunch(second+i*us, us, "gemm", 0, 0)
+		recording.AddLaunch(second+i*us, us, "gemm", 0, 0)
 	}
 	for i := range int64(3) {
-		tp.AddSync("cuStreamSynchronize", 2*second+i*us, us, 0, 0).Result = 700
+		recording.AddSync("cuStreamSynchronize", 2*second+i*us, us, 0, 0).Result = 700
 	}
-	tp.Meta.Host, tp.Meta.Complete = "node7", format.CompleteFrozen
-	tp.Meta.Trigger = &format.Trigger{
+	recording.Meta.Host, recording.Meta.Complete = "node7", format.CompleteFrozen
+	recording.Meta.Trigger = &format.Trigger{
 		ID: "a", Kind: "sticky", AtNs: 5, Pid: 42, Job: "train", Evidence: "cuStreamSynchronize returned 700",
 		Outcome: format.TriggerCaptured,
 		Merged:  []format.Trigger{{ID: "a", Kind: "exit", AtNs: 6, Evidence: "killed", Outcome: format.TriggerMerged}},
 	}
 	var out strings.Builder
-	if err := findings.Write(&out, tp.Timeline()); err != nil {
+	if err := findings.Write(&out, recording.Timeline()); err != nil {
 		t.Fatal(err)
 	}
 	var lines []findings.Finding
@@ -54,8 +54,8 @@ func TestFindingsOfACapture(t *testing.T) {
 		lines[2].AtNs != 5 {
 		t.Errorf("%+v", lines)
 	}
-	tp.Meta.Trigger = nil
-	if err := findings.Write(&out, tp.Timeline()); err == nil {
+	recording.Meta.Trigger = nil
+	if err := findings.Write(&out, recording.Timeline()); err == nil {
 		t.Error("a recording without a trigger has findings")
 	}
 }

@@ -1,8 +1,6 @@
 package html
 
 import (
-	"cmp"
-
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/change"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
@@ -63,69 +61,60 @@ func newCallsOverTime(t *timeline.Timeline, f *query.Filter) *callsOverTime {
 	return u
 }
 
-// scanCalls reads all calls of the recording.
-func (u *callsOverTime) scanCalls() error {
-	var columns format.ColumnCache
-	for _, spans := range [][]timeline.Span{u.T.Memory, u.T.Calls} {
-		for _, s := range spans {
-			g := columns.Wrap(s.Group)
-			u.countRowGroup(g)
-			if err := cmp.Or(g.Err(), u.first.AddGroup(g)); err != nil {
-				return u.T.WrapReadError(err)
-			}
-		}
-	}
-	return nil
+// addRowGroup adds the calls of a row group.
+func (c *callsOverTime) addRowGroup(_ timeline.Span, g *format.Group) {
+	c.countRowGroup(g)
+	_ = c.first.AddGroup(g) // the survey reports errors of g
 }
 
 // countRowGroup counts the calls of a row group.
-func (u *callsOverTime) countRowGroup(g *format.Group) {
-	u.Kind, u.Kernel = g.StringsInto("kind", u.Kind), format.Strings{}
-	if u.Filter.Kernel != nil {
-		u.Kernel = g.StringsInto("kernel", u.Kernel)
+func (c *callsOverTime) countRowGroup(g *format.Group) {
+	c.Kind, c.Kernel = g.StringsInto("kind", c.Kind), format.Strings{}
+	if c.Filter.Kernel != nil {
+		c.Kernel = g.StringsInto("kernel", c.Kernel)
 	}
-	u.Start, u.Dur, u.parent = g.Int64(
+	c.Start, c.Dur, c.parent = g.Int64(
 		"start_ns",
-		u.Start,
+		c.Start,
 	), g.Int64(
 		"dur_ns",
-		u.Dur,
-	), u.T.DriverParents(g.Int64(
+		c.Dur,
+	), c.T.DriverParents(g.Int64(
 		"parent_start_ns",
-		u.parent,
+		c.parent,
 	))
-	u.Flags, u.stack = g.Int32("flags", u.Flags), g.Int32("stack_id", u.stack)
+	c.Flags, c.stack = g.Int32("flags", c.Flags), g.Int32("stack_id", c.stack)
 	if g.Err() != nil {
 		return
 	}
-	pass := u.NewRowFilter(g, u.Kind, u.Kernel)
-	activity, seen := make([]int, len(u.Kind.Dict)), make([]int64, len(u.Kind.Dict))
-	for i, k := range u.Kind.Dict {
+	pass := c.NewRowFilter(g, c.Kind, c.Kernel)
+	activity, seen := make([]int, len(c.Kind.Dict)), make([]int64, len(c.Kind.Dict))
+	for i, k := range c.Kind.Dict {
 		activity[i] = activityLineOf(k)
 	}
 	var sum *stackCallTime
 	last := int32(-1)
-	for i, start := range u.Start {
-		b := u.parts.bucketAt(start)
-		if b < 0 || b == numWindowBuckets || !pass(i) || u.parent[i] != 0 {
+	for i, start := range c.Start {
+		b := c.parts.bucketAt(start)
+		if b < 0 || b == numWindowBuckets || !pass(i) || c.parent[i] != 0 {
 			continue
 		}
-		kind := u.Kind.Index[i]
-		u.counts[activity[kind]][b]++
+		kind := c.Kind.Index[i]
+		c.counts[activity[kind]][b]++
 		seen[kind]++
-		if sum == nil || u.stack[i] != last {
-			last = u.stack[i]
-			if sum = u.byStack[last]; sum == nil {
+		if sum == nil || c.stack[i] != last {
+			last = c.stack[i]
+			if sum = c.byStack[last]; sum == nil {
 				sum = new(stackCallTime)
-				u.byStack[last] = sum
+				c.byStack[last] = sum
 			}
 		}
 		sum.calls++
-		if u.Flags[i]&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
-			sum.hostNs += max(0, u.Dur[i])
+		if c.Flags[i]&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
+			sum.hostNs += max(0, c.Dur[i])
 		}
 	}
 	for i, n := range seen {
-		u.kinds[u.Kind.Dict[i]] += n
+		c.kinds[c.Kind.Dict[i]] += n
 	}
 }

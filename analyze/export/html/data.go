@@ -249,19 +249,19 @@ func newLineData(t *timeline.Timeline, name string, points []curvePoint, factor 
 }
 
 // newActivityData returns the calls per second over time, or nil if there are no calls.
-func (u *callsOverTime) newActivityData() *activityData {
+func (c *callsOverTime) newActivityData() *activityData {
 	a := new(activityData)
-	width := float64(u.Window.DurNs()) / numWindowBuckets / 1e9 // of a bucket of the window, seconds
-	if width == 0 || len(u.byStack) == 0 {
+	width := float64(c.Window.DurNs()) / numWindowBuckets / 1e9 // of a bucket of the window, seconds
+	if width == 0 || len(c.byStack) == 0 {
 		return nil
 	}
 	for i := range numWindowBuckets {
-		a.T = append(a.T, secondsSinceStart(u.T, u.parts.bucketStartNs(i)))
+		a.T = append(a.T, secondsSinceStart(c.T, c.parts.bucketStartNs(i)))
 	}
 	for k, name := range activityLineNames {
 		l := lineData{Name: name, T: []chartSeconds{}}
 		hasCalls := false
-		for _, n := range u.counts[k] {
+		for _, n := range c.counts[k] {
 			l.V = append(l.V, chartNumber(float64(n)/width))
 			hasCalls = hasCalls || n > 0
 		}
@@ -348,7 +348,7 @@ func (b *pageBuilder) addChanges() error {
 	shared := changes.Shared{
 		Calls:   b.calls.first,
 		Memory:  b.levels,
-		Program: b.program,
+		Program: &b.survey.Memory,
 		Steps:   []changes.ProcessSteps{},
 	}
 	for i := range b.steps {

@@ -61,17 +61,17 @@ func trainingOnGPUs(t testing.TB) *analyzetest.TestRecording {
 			r.th.Compute(200_000)
 		}
 	}
-	tp := j.Recording(t, 0)
-	span := tp.Meta.EndNs - tp.Meta.StartNs
-	tp.AddRow(format.Row{
+	recording := j.Recording(t, 0)
+	span := recording.Meta.EndNs - recording.Meta.StartNs
+	recording.AddRow(format.Row{
 		Kind:    format.KindLost,
 		Name:    "launch",
-		StartNs: tp.Meta.StartNs + span/2,
+		StartNs: recording.Meta.StartNs + span/2,
 		DurNs:   span / 10,
 		Value:   9,
 		Device:  -1,
 	})
-	return tp
+	return recording
 }
 
 // chartsOf decodes the data of the charts of a page.
@@ -309,10 +309,10 @@ func newTestBuilder(t *testing.T, tl *timeline.Timeline, maxTimedCalls int64) *p
 // TestPageWithGPUTimesIsDeterministic checks that the pages of one recording are equal.
 func TestPageWithGPUTimesIsDeterministic(t *testing.T) {
 	testclass.Unit(t)
-	tp := trainingOnGPUs(t)
-	want := pageText(t, tp.Timeline(), Options{})
+	recording := trainingOnGPUs(t)
+	want := pageText(t, recording.Timeline(), Options{})
 	for range 3 {
-		if pageText(t, tp.Timeline(), Options{}) != want {
+		if pageText(t, recording.Timeline(), Options{}) != want {
 			t.Fatal("pages of one recording differ")
 		}
 	}
@@ -321,11 +321,11 @@ func TestPageWithGPUTimesIsDeterministic(t *testing.T) {
 // TestPageWithoutGPUTimesNamesTheReason checks the sentences in place of the charts.
 func TestPageWithoutGPUTimesNamesTheReason(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	for i := range int64(3) {
-		tp.AddLaunch(i*analyzetest.Second, analyzetest.Us, fmt.Sprint("kernel", i), 0, 0)
+		recording.AddLaunch(i*analyzetest.Second, analyzetest.Us, fmt.Sprint("kernel", i), 0, 0)
 	}
-	page := pageText(t, tp.Timeline(), Options{})
+	page := pageText(t, recording.Timeline(), Options{})
 	for _, want := range []string{
 		"The window has no GPU times. gpurec record --gpu-time auto records them.",
 		"No sequence of launches repeats in the window.",

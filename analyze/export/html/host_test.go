@@ -61,8 +61,8 @@ func TestFlameGraphOfThreads(t *testing.T) {
 // TestPageShowsTimesOfThreads checks the section and the metrics of the flame graph.
 func TestPageShowsTimesOfThreads(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.HostRecording(t)
-	page := pageText(t, tp.Timeline(), Options{})
+	recording := analyzetest.HostRecording(t)
+	page := pageText(t, recording.Timeline(), Options{})
 	for _, want := range []string{
 		`id="cpu"`, "CPU of launching threads", "next_batch (train.py:12)", "cuStreamSynchronize",
 		"time of threads on a processor, estimated from samples", "time of threads in waits", "/kubepods/pod1",
@@ -71,7 +71,7 @@ func TestPageShowsTimesOfThreads(t *testing.T) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
-	if pageText(t, tp.Timeline(), Options{}) != page {
+	if pageText(t, recording.Timeline(), Options{}) != page {
 		t.Error("pages of one recording differ")
 	}
 }
@@ -90,11 +90,11 @@ func TestPageWithoutClassHost(t *testing.T) {
 // TestPageOfHostileClassHost checks that texts of a hostile recording are not markup.
 func TestPageOfHostileClassHost(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.HostRecording(t)
-	tp.AddWait(42, 520*analyzetest.Ms, analyzetest.Ms, 0, "</script><b>", 0, format.WaitFact{
+	recording := analyzetest.HostRecording(t)
+	recording.AddWait(42, 520*analyzetest.Ms, analyzetest.Ms, 0, "</script><b>", 0, format.WaitFact{
 		Reason: "</script><script>alert(1)</script>", Target: "<img src=x onerror=alert(1)>",
 	})
-	page := pageText(t, tp.Timeline(), Options{})
+	page := pageText(t, recording.Timeline(), Options{})
 	for _, text := range []string{"<script>alert", "<img src=x"} {
 		if strings.Contains(page, text) {
 			t.Errorf("the page has %q", text)

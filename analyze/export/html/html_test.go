@@ -51,9 +51,9 @@ func TestMomentsKeepExtremes(t *testing.T) {
 	testclass.Unit(t)
 	r := rand.New(rand.NewPCG(3, 3))
 	for range 20 {
-		tp := analyzetest.NewTestRecording(t)
+		recording := analyzetest.NewTestRecording(t)
 		type state struct{ atNs, total int64 }
-		states := []state{{tp.Meta.StartNs, 0}}
+		states := []state{{recording.Meta.StartNs, 0}}
 		var live [][2]int64
 		next, at, total := int64(1<<40), int64(0), int64(0)
 		for range 3000 {
@@ -66,18 +66,18 @@ func TestMomentsKeepExtremes(t *testing.T) {
 			}
 			if len(live) > 0 && r.IntN(100) < 45 {
 				k := r.IntN(len(live))
-				tp.AddFree(at, 0, live[k][0])
+				recording.AddFree(at, 0, live[k][0])
 				total -= live[k][1]
 				live = slices.Delete(live, k, k+1)
 			} else {
 				next += 1 << 30
 				b := 1 + r.Int64N(1<<20)
-				tp.AddAlloc(at, 0, next, b).Site = fmt.Sprint("site", r.IntN(30))
+				recording.AddAlloc(at, 0, next, b).Site = fmt.Sprint("site", r.IntN(30))
 				live, total = append(live, [2]int64{next, b}), total+b
 			}
 			states = append(states, state{analyzetest.Epoch + at, total})
 		}
-		tl := tp.Timeline()
+		tl := recording.Timeline()
 		scan := newMomentScan(tl, &query.Filter{})
 		if _, err := tl.ReplayProgram(scan.consumeChange, nil, nil); err != nil {
 			t.Fatal(err)
@@ -244,7 +244,7 @@ func TestHTMLForbidsTheNetwork(t *testing.T) {
 // TestHTMLIsBounded checks the size of a page with 2,000 call sites that have long names.
 func TestHTMLIsBounded(t *testing.T) {
 	testclass.Lab(t, "lab")
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	long := strings.Repeat("std::vector<std::pair<", 30)
 	for i := range int32(2000) {
 		name := fmt.Sprint("place", i, long)
@@ -252,9 +252,9 @@ func TestHTMLIsBounded(t *testing.T) {
 		for k := range 20 {
 			functions = append(functions, fmt.Sprint("caller", i%50, "_", k, long))
 		}
-		tp.AddStack(i+1, functions...)
+		recording.AddStack(i+1, functions...)
 		for k := range int64(3) {
-			a := tp.AddAlloc(
+			a := recording.AddAlloc(
 				int64(i)*10*analyzetest.Ms+k*3*analyzetest.Second,
 				analyzetest.Us,
 				int64(1<<40)+int64(i)<<24+k<<22,
@@ -262,10 +262,10 @@ func TestHTMLIsBounded(t *testing.T) {
 			)
 			a.StackID, a.Site, a.StackStatus = i+1, name, format.StackComplete
 		}
-		l := tp.AddCall(format.KindLaunch, "cuLaunchKernel", int64(i)*10*analyzetest.Ms, analyzetest.Us)
+		l := recording.AddCall(format.KindLaunch, "cuLaunchKernel", int64(i)*10*analyzetest.Ms, analyzetest.Us)
 		l.Kernel, l.StackID, l.Site, l.StackStatus = name, i+1, name, format.StackComplete
 	}
-	tl := tp.Timeline()
+	tl := recording.Timeline()
 	if page := pageText(t, tl, Options{}); len(page) > 3<<20+1<<16 {
 		t.Errorf("the page has %d bytes", len(page))
 	}
@@ -297,14 +297,14 @@ func TestEmptyRecording(t *testing.T) {
 // stacks.
 func TestHTMLIsDeterministic(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	for id := range int32(20) {
-		tp.AddStack(id+1, fmt.Sprintf("calls_%d", id), "main")
-		tp.AddLaunch(int64(id+1)*analyzetest.Ms, analyzetest.Us, "kernel", 0, id+1)
+		recording.AddStack(id+1, fmt.Sprintf("calls_%d", id), "main")
+		recording.AddLaunch(int64(id+1)*analyzetest.Ms, analyzetest.Us, "kernel", 0, id+1)
 	}
-	want := pageText(t, tp.Timeline(), Options{Name: "run.parquet"})
+	want := pageText(t, recording.Timeline(), Options{Name: "run.parquet"})
 	for range 5 {
-		if pageText(t, tp.Timeline(), Options{Name: "run.parquet"}) != want {
+		if pageText(t, recording.Timeline(), Options{Name: "run.parquet"}) != want {
 			t.Fatal("pages of one recording differ")
 		}
 	}
@@ -323,8 +323,8 @@ func TestEveryRuleHasASection(t *testing.T) {
 // marks.
 func TestHTMLLossLowersConfidence(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.TrainingRecording(t)
-	tp.AddRow(
+	recording := analyzetest.TrainingRecording(t)
+	recording.AddRow(
 		format.Row{
 			Kind:    format.KindLost,
 			Name:    "memory",
@@ -334,7 +334,7 @@ func TestHTMLLossLowersConfidence(t *testing.T) {
 			Device:  -1,
 		},
 	)
-	page := pageText(t, tp.Timeline(), Options{})
+	page := pageText(t, recording.Timeline(), Options{})
 	banner := strings.Index(page, "<strong>Confidence of the verdicts: low.</strong> 1,204 lost memory calls")
 	if banner < 0 || banner > strings.Index(page, `<section id="verdicts"`) {
 		t.Error("the banner with the loss is not above the verdicts")

@@ -13,17 +13,15 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/change"
 	"github.com/gpurec/gpurec/analyze/model/idle"
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report"
-	"github.com/gpurec/gpurec/analyze/report/allocator"
 	"github.com/gpurec/gpurec/analyze/report/changes"
-	"github.com/gpurec/gpurec/analyze/report/frag"
-	"github.com/gpurec/gpurec/analyze/report/memory"
-	"github.com/gpurec/gpurec/analyze/report/oom"
 	"github.com/gpurec/gpurec/analyze/report/rules"
 	"github.com/gpurec/gpurec/analyze/report/steps"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -110,7 +108,9 @@ func WritePage(t *timeline.Timeline, out io.Writer, opt Options) (*PageStats, er
 	if opt.Progress == nil {
 		opt.Progress = func(string) {}
 	}
-	b := &pageBuilder{t: t, opt: &opt, reports: make(map[string]*report.Report)}
+	b := &pageBuilder{
+		t: t, opt: &opt, reports: make(map[string]*report.Report), survey: survey.New(t, &opt.Filter),
+	}
 	if err := b.runReports(); err != nil {
 		return nil, err
 	}
@@ -130,14 +130,16 @@ func WritePage(t *timeline.Timeline, out io.Writer, opt Options) (*PageStats, er
 	if err != nil {
 		return nil, err
 	}
-	leaks := b.reports["leaks"]
-	return &PageStats{
+	stats := &PageStats{
 		Hits:    b.countProblemsAndNotices(),
 		Bytes:   n,
-		Totals:  leaks.Totals,
-		Quality: leaks.Quality,
-		NoMatch: leaks.NoMatch,
-	}, nil
+		Totals:  b.rules.Leaks.Totals(b.rules.LeakFindings),
+		Quality: b.rules.Quality,
+	}
+	if leaks := b.reports["leaks"]; leaks != nil {
+		stats.NoMatch = leaks.NoMatch
+	}
+	return stats, nil
 }
 
 // pageBuilder collects the data of a page.
@@ -146,12 +148,11 @@ type pageBuilder struct {
 	opt     *Options
 	mu      sync.Mutex                // of reports and Options.Progress
 	reports map[string]*report.Report // reports of the page, by command
-	hits    []rules.Hit               // hits of all rules, the most severe first
-	maps    []frag.AddressMap
-	frees   int64
+	survey  *survey.Survey            // of the charts, the rules and most reports
+	rules   *rules.Scan
+	hits    []rules.Hit // hits of all rules, the most severe first
 
 	memory   *momentScan
-	holders  *memory.Scan
 	flame    *flameScan
 	lines    *memoryLines
 	calls    *callsOverTime
@@ -163,24 +164,18 @@ type pageBuilder struct {
 	levels   *change.Memory       // memory of the programs, for addChanges
 	failures [numWindowBuckets]bucketFailures
 	failed   bool // an allocation failed in the window
-
-	// Results of the replay for the reports about memory.
-	program     *timeline.ProgramMemory
-	allocators  *allocator.Scan
-	frag        *frag.Scan // nil if the recording has no memory that can fragment
-	oomFailures *oom.FailureScan
 }
 
 // newPageView returns the data of the template. runReports must have returned before.
 func (b *pageBuilder) newPageView() (*pageView, error) {
-	quality := &b.reports["leaks"].Quality
+	quality := &b.rules.Quality
 	p := &pageView{Name: units.SanitizeText(b.opt.Name), Quality: quality.String(), Facts: b.newFactViews()}
 	p.Recorder = units.SanitizeText(b.t.Rec.Meta.GpurecVersion)
 	for _, note := range slices.Concat(b.t.Facts.Notes, quality.Notes()) {
 		p.Notes = append(p.Notes, render.CutTextMiddle(units.SanitizeText(note), 2*maxTextChars))
 	}
 	p.Notes = p.Notes[:min(maxChartMarks, len(p.Notes))]
-	p.Level, p.Weakened = quality.Confidence(b.frees)
+	p.Level, p.Weakened = quality.Confidence(b.countFrees())
 	if n := quality.LostEvents; n > 0 && quality.LostMemoryEvents == 0 {
 		p.Weakened = append(p.Weakened, units.CountWithNoun(n, "call")+" lost: counts and times are too low")
 	}
@@ -215,6 +210,14 @@ func (b *pageBuilder) newPageView() (*pageView, error) {
 	)
 	p.Sections = b.newSectionViews()
 	return p, nil
+}
+
+// countFrees returns the number of frees of driver memory and of blocks of caching allocators.
+func (b *pageBuilder) countFrees() int64 {
+	p := &b.survey.Memory
+	frees := p.DriverCounts().Frees
+	p.Allocators.EachAllocator(func(a *caching.Allocator) { frees += a.Counts.Frees })
+	return frees
 }
 
 // readAsset returns the text of an embedded file.

@@ -2,17 +2,15 @@ package html
 
 import (
 	"runtime"
+	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/activity"
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/change"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
-	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
-	"github.com/gpurec/gpurec/analyze/report/allocator"
-	"github.com/gpurec/gpurec/analyze/report/frag"
-	"github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/gpurec/gpurec/analyze/report/quality"
 	"github.com/gpurec/gpurec/analyze/report/rules"
 )
@@ -20,41 +18,77 @@ import (
 // maxConcurrentReports bounds the reports that run at a time, and so the memory that they need.
 const maxConcurrentReports = 4
 
-// runReports runs all reports of the page. Reports about memory share one replay, and the charts of
-// calls are collected in parallel to it. GPU times are computed in the background from the start.
+// sectionFinish is a section whose report was collected in the survey of the page.
+type sectionFinish struct {
+	sectionSpec
+	finish report.FinishFunc
+}
+
+// runReports runs all reports of the page. The charts, the rules and most reports share a survey; the others read the
+// recording again, several at a time. GPU times are computed in the background from the start.
 func (b *pageBuilder) runReports() error {
 	activity.Prefetch(b.t, b.opt.Filter.NarrowWindow(b.t.RecordingWindow()))
-	b.calls = newCallsOverTime(b.t, &b.opt.Filter)
-	if err := timeline.RunParallel(b.replayMemory, b.calls.scanCalls); err != nil {
+	collected, others, err := b.collectReports()
+	if err != nil {
 		return err
 	}
-	var ofReplay, others []sectionSpec
-	hasChanges := false
-	for _, s := range pageSections {
-		if s.skip != nil && s.skip(b) || len(quality.MissingClasses(b.t, s.needs)) > 0 {
-			continue
-		}
-		switch {
-		case s.command == "changes":
-			hasChanges = true
-		case s.run != nil:
-			others = append(others, s)
-		case s.make != nil:
-			ofReplay = append(ofReplay, s)
-		}
+	b.opt.Progress("recording")
+	if err := b.survey.Read(); err != nil {
+		return err
 	}
+	b.memory.finishSeries()
+	b.lines.finishLines()
+	if b.hits, err = b.rules.Check(rules.SelectCheckable(b.t, rules.AllRules())); err != nil {
+		return err
+	}
+	isSkipped := func(s *sectionSpec) bool { return s.skip != nil && s.skip(b) }
+	collected = slices.DeleteFunc(collected, func(s sectionFinish) bool { return isSkipped(&s.sectionSpec) })
+	others = slices.DeleteFunc(others, func(s sectionSpec) bool { return isSkipped(&s) })
 	work := b.newSectionRuns(others)
 	run := func() error {
-		return timeline.RunParallel(func() error { return b.addReports(ofReplay) }, b.readGPUTimes)
+		return timeline.RunParallel(func() error { return b.finishReports(collected) }, b.readGPUTimes)
 	}
 	for range min(maxConcurrentReports, runtime.GOMAXPROCS(0)) {
 		before := run
 		run = func() error { return timeline.RunParallel(before, func() error { return b.runSections(work) }) }
 	}
-	if err := run(); err != nil || !hasChanges {
+	if err := run(); err != nil || b.isMissing("changes") {
 		return err
 	}
 	return b.addChanges()
+}
+
+// collectReports adds the observers of the charts, the rules and the reports to the survey. It returns the sections
+// whose reports are in the survey, and those that read the recording again.
+func (b *pageBuilder) collectReports() (collected []sectionFinish, others []sectionSpec, err error) {
+	if b.rules, err = rules.NewScan(b.survey, &b.opt.Options); err != nil {
+		return nil, nil, err
+	}
+	b.observeMemory()
+	b.calls = newCallsOverTime(b.t, &b.opt.Filter)
+	b.survey.Add(survey.Observer{CallGroup: b.calls.addRowGroup, MemoryGroup: b.calls.addRowGroup})
+	for _, s := range pageSections {
+		if s.command == "" || s.command == "changes" || b.isMissing(s.command) ||
+			s.command == "frag" && b.hasNoFragmentableMemory() {
+			continue
+		}
+		if s.collect == nil {
+			others = append(others, s)
+			continue
+		}
+		finish, err := s.collect(b.survey, b.opt.Options)
+		if err != nil {
+			return nil, nil, err
+		}
+		collected = append(collected, sectionFinish{s, finish})
+	}
+	return collected, others, nil
+}
+
+// isMissing reports whether the recording lacks classes of calls that a report needs.
+func (b *pageBuilder) isMissing(command string) bool {
+	i := slices.IndexFunc(pageSections, func(s sectionSpec) bool { return s.command == command })
+	return i < 0 || len(quality.MissingClasses(b.t, pageSections[i].needs)) > 0
 }
 
 // readGPUTimes reads the GPU times of the flame graph and of the busy time, and the times of threads.
@@ -68,10 +102,10 @@ func (b *pageBuilder) readGPUTimes() (err error) {
 	return b.readIdleTimes()
 }
 
-// addReports adds the reports that use data of the replay.
-func (b *pageBuilder) addReports(sections []sectionSpec) error {
+// finishReports adds the reports of the survey.
+func (b *pageBuilder) finishReports(sections []sectionFinish) error {
 	for _, s := range sections {
-		r, err := s.make(b)
+		r, err := s.finish()
 		if err != nil {
 			return err
 		}
@@ -116,76 +150,29 @@ func (b *pageBuilder) addReport(command string, r *report.Report) {
 	b.reports[command] = r
 }
 
-// replayMemory runs the survey of the rules, and passes each change of memory to the scans of the
-// page.
-func (b *pageBuilder) replayMemory() error {
-	b.opt.Progress("memory")
-	t, opt := b.t, &b.opt.Options
-	s, err := rules.NewSurvey(t, opt)
-	if err != nil {
-		return err
-	}
-	allocators := allocator.NewTotalsScan(t, &opt.Filter, s.Window)
-	b.memory, b.flame, b.lines = newMomentScan(
-		t,
-		&opt.Filter,
-	), newFlameScan(
-		t,
-		&opt.Filter,
-	), newMemoryLines(
-		t,
-		&opt.Filter,
+// observeMemory adds the observers of the charts of memory to the survey.
+func (b *pageBuilder) observeMemory() {
+	t, f := b.t, &b.opt.Filter
+	b.memory, b.flame, b.lines = newMomentScan(t, f), newFlameScan(t, f), newMemoryLines(t, f)
+	b.levels = change.NewMemory(t, f, b.survey.Reader.Window)
+	b.survey.Add(
+		survey.Observer{Program: b.memory.consumeChange},
+		survey.Observer{Program: b.flame.consumeChange},
+		survey.Observer{Driver: b.levels.OnDriverChange, Allocator: b.levels.OnAllocatorChange},
+		survey.Observer{Driver: b.lines.addDriverChange, Allocator: b.lines.addAllocatorChange},
+		survey.Observer{
+			Program: func(_ *timeline.ProgramMemory, c *livemem.Change) {
+				if c.Kind == livemem.ChangeAllocFailed {
+					b.countFailedAllocation(c.AtNs)
+				}
+			},
+			Allocator: func(_ *caching.Allocator, c *caching.AllocatorChange) {
+				if c.Op == caching.OpOutOfMemory {
+					b.countFailedAllocation(c.AtNs)
+				}
+			},
+		},
 	)
-	b.holders = memory.NewScan(t, &memory.Options{Options: *opt, At: query.MomentEnd, Reconcile: hasProcessSamples(t)})
-	b.levels = change.NewMemory(t, &opt.Filter, s.Window)
-	b.allocators, b.oomFailures = allocator.NewScan(t, &allocator.Options{Options: *opt}), s.Failures
-	if !b.hasNoFragmentableMemory() {
-		b.frag = frag.NewScan(t, &frag.Options{Options: *opt})
-		if err := b.frag.FindAddressRanges(); err != nil {
-			return err
-		}
-	}
-	s.Consumer = func(p *timeline.ProgramMemory, c *livemem.Change) {
-		b.memory.consumeChange(p, c)
-		b.flame.consumeChange(p, c)
-		if c.Kind == livemem.ChangeAllocFailed {
-			b.countFailedAllocation(c.AtNs)
-		}
-	}
-	err = s.ReadRecording(func(c *livemem.Change) {
-		b.holders.OnDriverChange(nil, c)
-		b.levels.OnDriverChange(c)
-		b.lines.addDriverChange(c)
-		if b.frag != nil {
-			b.frag.OnDriverChange(c)
-		}
-	}, func(a *caching.Allocator, c *caching.AllocatorChange) {
-		allocators.OnAllocatorChange(a, c)
-		b.levels.OnAllocatorChange(a, c)
-		b.lines.addAllocatorChange(a, c)
-		b.allocators.OnAllocatorChange(a, c)
-		if b.frag != nil {
-			b.frag.OnAllocatorChange(a, c)
-		}
-		if c.Op == caching.OpOutOfMemory {
-			b.countFailedAllocation(c.AtNs)
-		}
-	})
-	if err != nil {
-		return err
-	}
-	p := s.Program
-	t.Counts = p.DriverCounts()
-	b.frees = p.DriverCounts().Frees
-	b.program = p
-	p.Allocators.EachAllocator(func(a *caching.Allocator) { b.frees += a.Counts.Frees })
-	b.memory.finishSeries()
-	b.lines.finishLines()
-	if b.hits, err = s.CheckRules(rules.SelectCheckable(b.t, rules.AllRules())); err != nil {
-		return err
-	}
-	b.reports["leaks"], err = s.Leaks.Report(p, allocators, opt)
-	return err
 }
 
 // bucketFailures counts the allocations that failed in one bucket of the window. firstNs is the

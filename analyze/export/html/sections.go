@@ -8,12 +8,14 @@ import (
 	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/hosttime"
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/frag"
 	"github.com/gpurec/gpurec/analyze/report/gaps"
-	"github.com/gpurec/gpurec/analyze/report/oom"
+	"github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/gpurec/gpurec/analyze/report/processes"
 	"github.com/gpurec/gpurec/analyze/report/quality"
 )
@@ -44,12 +46,12 @@ type sectionSpec struct {
 	report.HTMLSection
 	command string   // name of the report; "" for a section with a chart only
 	needs   []string // classes of calls without which there is no data
-	// make returns the report from data of the replay. It is nil if run returns the report, or if the
-	// replay makes it.
-	make func(b *pageBuilder) (*report.Report, error)
-	// run returns the report from the recording. Several may run at a time.
+	// collect computes the report in the survey of the page.
+	collect report.CollectFunc
+	// run computes the report from the recording, if collect is nil. Several may run at a time.
 	run func(*pageBuilder, *timeline.Timeline, query.Options) (*report.Report, error)
-	// skip, if not nil, reports whether the report need not be made because it would be empty.
+	// skip, if not nil, reports whether the report need not be made because it would be empty. It is called after the
+	// survey.
 	skip func(b *pageBuilder) bool
 	// absent, if not nil, reports whether the page does not mention the section.
 	absent func(b *pageBuilder) bool
@@ -105,23 +107,6 @@ var chartSections = map[string]sectionSpec{
 	},
 }
 
-// onePassReports are the reports whose data pageBuilder.replayMemory collects. All other reports
-// read the recording again.
-var onePassReports = map[string]sectionSpec{
-	"leaks": {},
-	"memory": {make: func(b *pageBuilder) (*report.Report, error) {
-		return b.holders.Report(b.t.Counts)
-	}},
-	"allocator": {
-		make: func(b *pageBuilder) (*report.Report, error) {
-			return b.allocators.Report(b.program.Allocators, b.t.Counts)
-		},
-		skip: func(b *pageBuilder) bool { return len(b.t.Allocations) == 0 },
-	},
-	"frag": {make: (*pageBuilder).newFragReport, skip: func(b *pageBuilder) bool { return b.frag == nil }},
-	"oom":  {make: (*pageBuilder).newOOMReport, skip: (*pageBuilder).hasNoFailedAllocation},
-}
-
 // processSection is the last section of the page.
 var processSection = sectionSpec{
 	HTMLSection: report.HTMLSection{
@@ -129,9 +114,11 @@ var processSection = sectionSpec{
 		Empty: "The processes have no rank, job or container, and all are in the same cgroup.",
 	},
 	command: "processes",
-	make: func(b *pageBuilder) (*report.Report, error) {
-		table := processes.NewProcessTable(b.t, &b.opt.Filter)
-		return &report.Report{Command: "processes", Tables: []report.Table{table}}, table.SortAndCut("", b.opt.Top)
+	collect: func(sv *survey.Survey, opt query.Options) (report.FinishFunc, error) {
+		return func() (*report.Report, error) {
+			table := processes.NewProcessTable(sv.Timeline, sv.Filter)
+			return &report.Report{Command: "processes", Tables: []report.Table{table}}, table.SortAndCut("", opt.Top)
+		}, nil
 	},
 }
 
@@ -154,52 +141,45 @@ func newPageSections() (list []sectionSpec) {
 
 // newReportSection returns the section of a report.
 func newReportSection(r *report.Definition) sectionSpec {
-	s, isOnePass := onePassReports[r.Name]
-	if !isOnePass {
-		s.run = func(_ *pageBuilder, t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-			return r.Run(t, opt)
-		}
-	}
-	if r.Name == "steps" {
-		s.run = (*pageBuilder).runSteps
-	}
-	s.HTMLSection, s.command, s.needs = r.Page, r.Name, r.Needs
+	s := sectionSpec{HTMLSection: r.Page, command: r.Name, needs: r.Needs, collect: r.Collect}
 	s.ID = cmp.Or(s.ID, r.Name)
+	s.run = func(_ *pageBuilder, t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+		return r.Run(t, opt)
+	}
 	if s.Kind != "" {
 		s.skip = func(b *pageBuilder) bool { return b.calls.kinds[s.Kind] == 0 }
 	}
-	if r.Name == "cpu" {
+	switch r.Name {
+	case "memory":
+		s.collect = collectMemory
+	case "allocator":
+		s.skip = func(b *pageBuilder) bool { return len(b.t.Allocations) == 0 }
+	case "frag":
+		s.skip = (*pageBuilder).hasNoFragmentableMemory
+	case "oom":
+		s.skip = (*pageBuilder).hasNoFailedAllocation
+	case "steps":
+		s.run = (*pageBuilder).runSteps
+	case "cpu":
 		s.absent = func(b *pageBuilder) bool { return !hosttime.HasTimes(b.t) }
 		s.skip = s.absent
-	}
-	if r.Name == "gpu" {
+	case "gpu":
 		s.nothing = func(b *pageBuilder) bool { return len(b.t.Facts.Samples) == 0 }
 	}
 	return s
+}
+
+// collectMemory collects the report memory at the end of the window, as the page shows the peaks in a chart.
+func collectMemory(sv *survey.Survey, opt query.Options) (report.FinishFunc, error) {
+	return memory.CollectWithOptions(sv, memory.Options{
+		Options: opt, At: query.MomentEnd, Reconcile: hasProcessSamples(sv.Timeline),
+	})
 }
 
 // findSectionTitle returns the title of the section with an ID.
 func findSectionTitle(id string) string {
 	i := slices.IndexFunc(pageSections, func(s sectionSpec) bool { return s.ID == id })
 	return pageSections[i].Title
-}
-
-// newFragReport returns the report frag, and sets the address maps of b.
-func (b *pageBuilder) newFragReport() (r *report.Report, err error) {
-	if err := b.frag.Finish(b.program.Allocators); err != nil {
-		return nil, err
-	}
-	r, b.maps, err = b.frag.Report(b.program)
-	return r, err
-}
-
-// newOOMReport returns the report oom about the failures that the replay has found.
-func (b *pageBuilder) newOOMReport() (*report.Report, error) {
-	all, err := b.oomFailures.Finish()
-	if err != nil {
-		return nil, err
-	}
-	return oom.NewReport(b.t, all, b.program, &b.opt.Options)
 }
 
 // hasProcessSamples reports whether the recording has NVML samples of the memory of single
@@ -236,9 +216,10 @@ func (b *pageBuilder) newSectionViews() (list []sectionView) {
 		case "steps":
 			s.Notes = b.newStepsNotes()
 		case "frag":
-			for i := range b.maps[:min(maxAddressMaps, len(b.maps))] {
+			maps := frag.MapsOf(b.survey)
+			for i := range maps[:min(maxAddressMaps, len(maps))] {
 				// drawAddressMap writes to a strings.Builder, which returns no errors.
-				if picture, err := drawAddressMap(&b.maps[i], b.t.RecordingWindow().FromNs); err == nil {
+				if picture, err := drawAddressMap(&maps[i], b.t.RecordingWindow().FromNs); err == nil {
 					s.Maps = append(s.Maps, picture)
 				}
 			}

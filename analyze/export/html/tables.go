@@ -197,7 +197,7 @@ func drawAddressMap(m *frag.AddressMap, startNs int64) (template.HTML, error) {
 	if err := frag.WriteMapsSVG(&b, []frag.AddressMap{*m}, startNs); err != nil {
 		return "", err
 	}
-	return template.HTML(b.String()), nil // WriteMaps escapes the text that comes from the recording
+	return template.HTML(b.String()), nil // WriteMapsSVG escapes the text that comes from the recording
 }
 
 // findCellValue returns the value of a row in the column with a key; nil if there is no such

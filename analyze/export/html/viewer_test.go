@@ -50,10 +50,10 @@ const maxLoadMs = 300_000
 func TestChromiumShowsReports(t *testing.T) {
 	testclass.Browser(t)
 	tools, browser := viewers.ToolPath(t, "puppeteer"), viewers.ChromiumPath(t)
-	tp := analyzetest.TrainingRecording(t)
+	recording := analyzetest.TrainingRecording(t)
 	for i := range int64(60) {
-		tp.AddNVMLSample(0, i*analyzetest.Second, catalog.MetricGPUUtilization, float64(i))
-		tp.AddNVMLSample(0, i*analyzetest.Second, catalog.MetricPower, float64(300_000+i*1000))
+		recording.AddNVMLSample(0, i*analyzetest.Second, catalog.MetricGPUUtilization, float64(i))
+		recording.AddNVMLSample(0, i*analyzetest.Second, catalog.MetricPower, float64(300_000+i*1000))
 	}
 	n := 1_000_000
 	if os.Getenv("GPUREC_BENCH_LARGE") != "" {
@@ -73,7 +73,7 @@ func TestChromiumShowsReports(t *testing.T) {
 		analyzetest.RepositoryPath(t, "scripts", "report_viewer.mjs"),
 		tools,
 		browser,
-		pageFile(t, tp.Timeline()),
+		pageFile(t, recording.Timeline()),
 		pageFile(t, analyzetest.HostilePageRecording(t).Timeline()),
 		pageFile(t, trainingOnGPUs(t).Timeline()),
 		pageFile(t, analyzetest.HostRecording(t).Timeline()),

@@ -36,33 +36,33 @@ func newAllocatorCounters(t *timeline.Timeline, f *query.Filter, send func(memor
 }
 
 // consumeChange sends the totals of an allocator before a change, and its failed allocations.
-func (l *allocatorCounters) consumeChange(a *caching.Allocator, c *caching.AllocatorChange) {
-	if len(l.filter.Devices) > 0 && !slices.Contains(l.filter.Devices, a.Device) ||
-		len(l.filter.Pids) > 0 && !slices.Contains(l.filter.Pids, a.Pid) {
+func (counters *allocatorCounters) consumeChange(a *caching.Allocator, c *caching.AllocatorChange) {
+	if len(counters.filter.Devices) > 0 && !slices.Contains(counters.filter.Devices, a.Device) ||
+		len(counters.filter.Pids) > 0 && !slices.Contains(counters.filter.Pids, a.Pid) {
 		return
 	}
 	if c.Op == caching.OpOutOfMemory {
-		l.send(memoryStep{atNs: c.AtNs, device: a.Device, failed: true, bytes: c.Block.Requested})
+		counters.send(memoryStep{atNs: c.AtNs, device: a.Device, failed: true, bytes: c.Block.Requested})
 	}
-	last, known := l.shown[a]
+	last, known := counters.shown[a]
 	if !known {
-		l.order = append(l.order, a)
+		counters.order = append(counters.order, a)
 	} else if c.AtNs-last.atNs < minCounterIntervalNs {
 		return
 	}
-	l.sendTotals(a, c.AtNs, last, known)
+	counters.sendTotals(a, c.AtNs, last, known)
 }
 
 // sendTotals sends the totals of a caching allocator that differ from the last ones. known is false
 // on the first call for an allocator.
-func (l *allocatorCounters) sendTotals(a *caching.Allocator, atNs int64, last sentTotals, known bool) {
+func (counters *allocatorCounters) sendTotals(a *caching.Allocator, atNs int64, last sentTotals, known bool) {
 	now, suffix := a.Totals(), ""
-	if len(l.t.Facts.Processes) > 1 {
+	if len(counters.t.Facts.Processes) > 1 {
 		suffix = fmt.Sprintf(" of process %d", a.Pid)
 	}
 	step := func(total string, value, before int64) {
 		if !known || value != before {
-			l.send(
+			counters.send(
 				memoryStep{atNs: atNs, device: a.Device, counter: allocatorCounterPrefix + total + suffix, live: value},
 			)
 		}
@@ -72,12 +72,12 @@ func (l *allocatorCounters) sendTotals(a *caching.Allocator, atNs int64, last se
 	if !a.Reports {
 		step("requested", now.Requested, last.totals.Requested)
 	}
-	l.shown[a] = sentTotals{atNs, now}
+	counters.shown[a] = sentTotals{atNs, now}
 }
 
 // sendFinalTotals sends the totals of all allocators at the end of the recording.
-func (l *allocatorCounters) sendFinalTotals(atNs int64) {
-	for _, a := range l.order {
-		l.sendTotals(a, atNs, l.shown[a], true)
+func (counters *allocatorCounters) sendFinalTotals(atNs int64) {
+	for _, a := range counters.order {
+		counters.sendTotals(a, atNs, counters.shown[a], true)
 	}
 }

@@ -15,11 +15,11 @@ import (
 // totals, and that they are never negative.
 func TestTraceShowsAllocators(t *testing.T) {
 	testclass.Unit(t)
-	tp, worlds := analyzetest.TorchAllocatorRecording(t, 5, 400, func(*analyzetest.TorchAllocator) {})
+	recording, worlds := analyzetest.TorchAllocatorRecording(t, 5, 400, func(*analyzetest.TorchAllocator) {})
 	for _, pid := range []int32{42, 77} {
-		tp.AddRow(format.Row{Kind: format.KindProcess, Pid: pid, Name: "python3"})
+		recording.AddRow(format.Row{Kind: format.KindProcess, Pid: pid, Name: "python3"})
 	}
-	tl := tp.Timeline()
+	tl := recording.Timeline()
 	d, _ := traced(t, tl, Options{})
 	end, err := state.ReadAllocators(tl, tl.RecordingWindow().ToNs)
 	if err != nil {

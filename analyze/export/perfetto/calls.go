@@ -82,7 +82,7 @@ func (c *traceCallColumns) readRowGroup(g *format.Group) {
 }
 
 // newCallStream returns the functions with which timeline.EachRowInOrder reads calls for the trace.
-func (p *traceBuilder) newCallStream() timeline.RowStream[traceCall] {
+func (t *traceBuilder) newCallStream() timeline.RowStream[traceCall] {
 	var spare []*traceCallColumns
 	return timeline.RowStream[traceCall]{
 		Load: func(s timeline.Span) ([]traceCall, error) {
@@ -95,9 +95,9 @@ func (p *traceBuilder) newCallStream() timeline.RowStream[traceCall] {
 				return nil, err
 			}
 			for i, d := range c.device {
-				c.device[i] = p.t.DeviceOfCall(c.pid[i], c.context[i], d)
+				c.device[i] = t.t.DeviceOfCall(c.pid[i], c.context[i], d)
 			}
-			rows := p.selectCalls(c)
+			rows := t.selectCalls(c)
 			if len(rows) == 0 {
 				spare = append(spare, c)
 			}
@@ -110,19 +110,19 @@ func (p *traceBuilder) newCallStream() timeline.RowStream[traceCall] {
 }
 
 // selectCalls returns the calls of a row group that pass the filter, in order of start.
-func (p *traceBuilder) selectCalls(c *traceCallColumns) []traceCall {
-	f := &p.filter
+func (t *traceBuilder) selectCalls(c *traceCallColumns) []traceCall {
+	f := &t.filter
 	rows := slices.Grow(c.rows[:0], len(c.start))
 	for i, start := range c.start {
 		call := traceCall{startNs: start, endNs: units.EndOfRange(start, c.dur[i]), columns: c, row: int32(i)}
 		if c.flags[i]&(format.FlagAbandoned|format.FlagNoReturn) != 0 {
 			call.endNs = start // the duration is unknown
 		}
-		if start > p.window.ToNs || call.endNs < p.window.FromNs {
+		if start > t.window.ToNs || call.endNs < t.window.FromNs {
 			continue
 		}
 		if f.SelectsCallers() {
-			p.seen.AddCaller(c.pid[i], c.tid[i], c.device[i], c.stream[i])
+			t.seen.AddCaller(c.pid[i], c.tid[i], c.device[i], c.stream[i])
 		}
 		kind := c.kind.At(i)
 		if f.PassesCaller(c.pid[i], c.tid[i], c.device[i], c.stream[i]) && f.PassesKernel(kind, c.kernel.At(i)) &&
@@ -137,8 +137,8 @@ func (p *traceBuilder) selectCalls(c *traceCallColumns) []traceCall {
 
 // writeCall writes one call: a slice on its thread and, if it submits work to a stream, an instant
 // on the stream.
-func (p *traceBuilder) writeCall(call *traceCall) error {
-	p.writeEventsUntil(call.startNs)
+func (t *traceBuilder) writeCall(call *traceCall) error {
+	t.writeEventsUntil(call.startNs)
 	c, i := call.columns, int(call.row)
 	kind, flags := c.kind.At(i), c.flags[i]
 	failed := flags&timeline.NoResultFlags == 0 && calls.IsErrorResult(c.result[i])
@@ -158,74 +158,74 @@ func (p *traceBuilder) writeCall(call *traceCall) error {
 			!strings.Contains(c.name.At(i), "Query"),
 	}
 	if slice.waits {
-		p.countWaitingThread(call.startNs, slice.caller.Pid, 1)
+		t.countWaitingThread(call.startNs, slice.caller.Pid, 1)
 	}
-	if p.max > 0 && p.slices+added > p.max && p.next != nil && p.slices > 0 {
-		if err := p.beginNextPart(call.startNs); err != nil {
+	if t.max > 0 && t.slices+added > t.max && t.next != nil && t.slices > 0 {
+		if err := t.beginNextPart(call.startNs); err != nil {
 			return err
 		}
 	}
 	if flags&format.FlagOpen != 0 {
-		p.writeOpenCall(slice)
+		t.writeOpenCall(slice)
 	}
-	if p.full || p.max > 0 && p.slices+added > p.max && p.next == nil {
-		p.leaveOutCall(call, slice)
-		return p.w.err
+	if t.full || t.max > 0 && t.slices+added > t.max && t.next == nil {
+		t.leaveOutCall(call, slice)
+		return t.w.err
 	}
-	p.slices += added
-	p.stats.Calls++
-	slice.thread = p.findThreadTrack(slice.caller)
+	t.slices += added
+	t.stats.Calls++
+	slice.thread = t.findThreadTrack(slice.caller)
 	if flags&(format.FlagAbandoned|format.FlagNoReturn) != 0 { // the duration is unknown
-		p.w.startEvent(eventTypeInstant, slice.thread.uuid)
+		t.w.startEvent(eventTypeInstant, slice.thread.uuid)
 	} else {
-		p.beginSlice(slice)
+		t.beginSlice(slice)
 	}
-	p.w.setEventNameID(c.nameIDs.stringID(p.w, &c.name, i))
-	p.w.addEventCategoryID(c.kindIDs.stringID(p.w, &c.kind, i))
-	onGPU := lane && flags&format.FlagCaptured == 0 && p.operations.shows(laneOfCall(c, i), kind, c.copy.At(i))
+	t.w.setEventNameID(c.nameIDs.stringID(t.w, &c.name, i))
+	t.w.addEventCategoryID(c.kindIDs.stringID(t.w, &c.kind, i))
+	onGPU := lane && flags&format.FlagCaptured == 0 && t.operations.shows(laneOfCall(c, i), kind, c.copy.At(i))
 	if onGPU {
-		p.w.event = appendFixed64Field(p.w.event, fieldFlowIDs, flowOfCall(c.pid[i], c.tid[i], call.startNs))
+		t.w.event = appendFixed64Field(t.w.event, fieldFlowIDs, flowOfCall(c.pid[i], c.tid[i], call.startNs))
 	} else if lane {
-		p.flows++
-		p.w.event = appendFixed64Field(p.w.event, fieldFlowIDs, p.flows)
+		t.flows++
+		t.w.event = appendFixed64Field(t.w.event, fieldFlowIDs, t.flows)
 	}
-	p.w.setEventStack(c.stack[i])
-	p.addArguments(c, i, kind)
-	p.w.finishEvent(call.startNs)
+	t.w.setEventStack(c.stack[i])
+	t.addArguments(c, i, kind)
+	t.w.finishEvent(call.startNs)
 	if lane && !onGPU {
-		p.writeLaneInstant(call, kind)
+		t.writeLaneInstant(call, kind)
 	}
-	return p.w.err
+	return t.w.err
 }
 
 // writeOpenCall writes a call that has not returned on a track of its own.
-func (p *traceBuilder) writeOpenCall(slice openSlice) {
-	slice.thread = p.newOpenCallTrack(slice.caller, slice.name)
+func (t *traceBuilder) writeOpenCall(slice openSlice) {
+	slice.thread = t.newOpenCallTrack(slice.caller, slice.name)
 	slice.name, slice.category, slice.ownTrack, slice.waits = slice.name+" has not returned", "open", true, false
-	p.beginSlice(slice)
-	p.w.setEventName(slice.name)
-	p.w.addEventCategory(slice.category)
-	p.w.setEventStack(slice.stack)
-	p.w.finishEvent(slice.startNs)
+	t.beginSlice(slice)
+	t.w.setEventName(slice.name)
+	t.w.addEventCategory(slice.category)
+	t.w.setEventStack(slice.stack)
+	t.w.finishEvent(slice.startNs)
 }
 
 // leaveOutCall counts a call beyond MaxSlices. For the first one it writes an instant on gpurec's
 // track.
-func (p *traceBuilder) leaveOutCall(call *traceCall, slice openSlice) {
+func (t *traceBuilder) leaveOutCall(call *traceCall, slice openSlice) {
 	if slice.waits { // the counter of waiting threads includes calls that are left out
-		p.ends = stats.HeapPush(p.ends, slice, openSlice.endsBefore)
+		t.ends = stats.HeapPush(t.ends, slice, openSlice.endsBefore)
 	}
-	p.stats.LeftOut++
-	if p.stats.LeftOut > 1 {
+	t.stats.LeftOut++
+	if t.stats.LeftOut > 1 {
 		return
 	}
-	p.full = true // no later call is written, even if it needs fewer slices
-	p.stats.LeftOutNs = call.startNs
-	p.startInstant(
-		p.findGpurecTrack(),
-		fmt.Sprintf("all later calls are left out: the limit of %s slices is reached", units.FormatCount(p.slices)),
+	t.full = true // no later call is written, even if it needs fewer slices
+	t.stats.LeftOutNs = call.startNs
+	t.startInstant(
+		t.findGpurecTrack(),
+		fmt.Sprintf("all later calls are left out: the limit of %s slices is reached", units.FormatCount(t.slices)),
 	)
-	p.w.finishEvent(call.startNs)
+	t.w.finishEvent(call.startNs)
 }
 
 // laneOfCall returns the lane of a call's stream.
@@ -237,38 +237,38 @@ func laneOfCall(c *traceCallColumns, i int) streamLane {
 
 // writeLaneInstant writes the instant of a call on the lane of its stream, and ends the flow from
 // the call.
-func (p *traceBuilder) writeLaneInstant(call *traceCall, kind string) {
+func (t *traceBuilder) writeLaneInstant(call *traceCall, kind string) {
 	c, i := call.columns, int(call.row)
-	p.w.startEvent(eventTypeInstant, p.findLaneTrack(laneOfCall(c, i)))
+	t.w.startEvent(eventTypeInstant, t.findLaneTrack(laneOfCall(c, i)))
 	switch {
 	case c.kernel.At(i) != "":
-		p.w.setEventNameID(c.kernelNameIDs.stringID(p.w, &c.kernel, i))
+		t.w.setEventNameID(c.kernelNameIDs.stringID(t.w, &c.kernel, i))
 	case kind == format.KindLaunch && catalog.BaseFunctionName(c.name.At(i)) == "cuGraphLaunch":
-		p.describeGraphLaunch(c, i, call.startNs)
+		t.describeGraphLaunch(c, i, call.startNs)
 	case c.copy.At(i) != "":
-		p.w.setEventName(c.name.At(i) + " " + c.copy.At(i))
+		t.w.setEventName(c.name.At(i) + " " + c.copy.At(i))
 	default:
-		p.w.setEventNameID(c.nameIDs.stringID(p.w, &c.name, i))
+		t.w.setEventNameID(c.nameIDs.stringID(t.w, &c.name, i))
 	}
-	p.w.addEventCategoryID(c.kindIDs.stringID(p.w, &c.kind, i))
-	p.w.event = appendFixed64Field(p.w.event, fieldTerminatingFlowIDs, p.flows)
-	p.w.finishEvent(call.startNs)
+	t.w.addEventCategoryID(c.kindIDs.stringID(t.w, &c.kind, i))
+	t.w.event = appendFixed64Field(t.w.event, fieldTerminatingFlowIDs, t.flows)
+	t.w.finishEvent(call.startNs)
 }
 
 // describeGraphLaunch sets the name of a graph launch to the graph's number of kernels. It adds a
 // list of the graph's nodes whose creation was recorded.
-func (p *traceBuilder) describeGraphLaunch(c *traceCallColumns, i int, ns int64) {
+func (t *traceBuilder) describeGraphLaunch(c *traceCallColumns, i int, ns int64) {
 	if n := int64(c.value[i]); n > 0 {
-		p.w.setEventName("graph of " + units.CountWithNoun(n, "kernel"))
+		t.w.setEventName("graph of " + units.CountWithNoun(n, "kernel"))
 	} else {
-		p.w.setEventName("graph")
+		t.w.setEventName("graph")
 	}
-	p.w.addAnnotation("graph", fieldAnnotationPointer, uint64(c.ptr[i]))
+	t.w.addAnnotation("graph", fieldAnnotationPointer, uint64(c.ptr[i]))
 	holds := "unknown: the construction of the graph was not recorded"
-	if v := p.graphs.VersionAt(c.pid[i], c.ptr[i], ns); v != nil && v.Text != "" {
+	if v := t.graphs.VersionAt(c.pid[i], c.ptr[i], ns); v != nil && v.Text != "" {
 		holds = v.Text
 	}
-	p.w.addTextAnnotation("holds", holds)
+	t.w.addTextAnnotation("holds", holds)
 }
 
 // launchAnnotations are the arguments of a launch that annotations show. Strings are interned
@@ -286,19 +286,19 @@ const maxCachedAnnotations = 1 << 16
 
 // addArguments adds the arguments and the result of a call as debug annotations. It caches the
 // encoded annotations of launches.
-func (p *traceBuilder) addArguments(c *traceCallColumns, i int, kind string) {
+func (t *traceBuilder) addArguments(c *traceCallColumns, i int, kind string) {
 	if kind == format.KindLaunch {
-		p.addKernelArguments(c, i)
+		t.addKernelArguments(c, i)
 	}
 	if kind != format.KindLaunch || c.ptr[i] != 0 || c.bytes[i] != 0 || c.src[i] != 0 {
-		p.encodeArguments(c, i, kind)
+		t.encodeArguments(c, i, kind)
 		return
 	}
 	// Most launches repeat the arguments of an earlier launch.
 	key := launchAnnotations{
 		stream: c.stream[i],
-		kernel: c.kernelIDs.stringIDOrZero(p.w, &c.kernel, i),
-		status: c.statusIDs.stringIDOrZero(p.w, &c.status, i),
+		kernel: c.kernelIDs.stringIDOrZero(t.w, &c.kernel, i),
+		status: c.statusIDs.stringIDOrZero(t.w, &c.status, i),
 		grid: [3]int32{
 			c.grid[0][i],
 			c.grid[1][i],
@@ -309,20 +309,20 @@ func (p *traceBuilder) addArguments(c *traceCallColumns, i int, kind string) {
 		result: c.result[i],
 		flags:  c.flags[i],
 	}
-	if notes, ok := p.launches[key]; ok {
-		p.w.event = append(p.w.event, notes...)
+	if notes, ok := t.launches[key]; ok {
+		t.w.event = append(t.w.event, notes...)
 		return
 	}
-	before := len(p.w.event)
-	p.encodeArguments(c, i, kind)
-	if len(p.launches) < maxCachedAnnotations {
-		p.launches[key] = slices.Clone(p.w.event[before:])
+	before := len(t.w.event)
+	t.encodeArguments(c, i, kind)
+	if len(t.launches) < maxCachedAnnotations {
+		t.launches[key] = slices.Clone(t.w.event[before:])
 	}
 }
 
 // addKernelArguments adds the recorded arguments of a kernel launch.
-func (p *traceBuilder) addKernelArguments(c *traceCallColumns, i int) {
-	message, ok := p.kernelArgs[kernelargs.LaunchKey{Pid: c.pid[i], Tid: c.tid[i], StartNs: c.start[i]}]
+func (t *traceBuilder) addKernelArguments(c *traceCallColumns, i int) {
+	message, ok := t.kernelArgs[kernelargs.LaunchKey{Pid: c.pid[i], Tid: c.tid[i], StartNs: c.start[i]}]
 	if !ok {
 		return
 	}
@@ -330,13 +330,13 @@ func (p *traceBuilder) addKernelArguments(c *traceCallColumns, i int) {
 	if err != nil {
 		return // a damaged row
 	}
-	p.w.addTextAnnotation("arguments", kernelargs.FormatText(&args))
-	p.w.addTextAnnotation("arguments_layout", args.Layout)
+	t.w.addTextAnnotation("arguments", kernelargs.FormatText(&args))
+	t.w.addTextAnnotation("arguments_layout", args.Layout)
 }
 
 // encodeArguments adds the debug annotations of a call to the current event.
-func (p *traceBuilder) encodeArguments(c *traceCallColumns, i int, kind string) {
-	w := p.w
+func (t *traceBuilder) encodeArguments(c *traceCallColumns, i int, kind string) {
+	w := t.w
 	number := func(name string, v int64) {
 		if v != 0 {
 			w.addAnnotation(name, fieldAnnotationInt, uint64(v))

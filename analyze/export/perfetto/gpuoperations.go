@@ -222,19 +222,19 @@ func newGPUOperation(w *activity.Operation) gpuOperation {
 }
 
 // writeOperation writes the next operation: a slice on its lane, or an instant if its start or end is unknown.
-func (p *traceBuilder) writeOperation() {
-	w := p.operations.operation
-	p.operations.operation, p.operations.has = p.operations.next()
-	if p.full && w.callNs >= p.stats.LeftOutNs {
+func (t *traceBuilder) writeOperation() {
+	w := t.operations.operation
+	t.operations.operation, t.operations.has = t.operations.next()
+	if t.full && w.callNs >= t.stats.LeftOutNs {
 		return
 	}
-	track := p.findGPULane(w.lane)
-	name, category := p.operations.name(&w), kindOfOperation(w.op)
+	track := t.findGPULane(w.lane)
+	name, category := t.operations.name(&w), kindOfOperation(w.op)
 	if w.start == activity.Unknown || w.end == activity.Unknown {
-		p.w.startEvent(eventTypeInstant, track.uuid)
+		t.w.startEvent(eventTypeInstant, track.uuid)
 	} else {
 		lane := w.lane
-		p.beginSlice(openSlice{
+		t.beginSlice(openSlice{
 			startNs:  w.startNs,
 			atNs:     w.endNs,
 			thread:   track,
@@ -244,29 +244,29 @@ func (p *traceBuilder) writeOperation() {
 			category: category,
 		})
 	}
-	p.w.setEventName(name)
-	p.w.addEventCategory(category)
-	p.w.event = appendFixed64Field(p.w.event, fieldTerminatingFlowIDs, flowOfCall(w.lane.pid, w.tid, w.callNs))
-	p.w.addTextAnnotation("start_known", qualityNames[w.start])
+	t.w.setEventName(name)
+	t.w.addEventCategory(category)
+	t.w.event = appendFixed64Field(t.w.event, fieldTerminatingFlowIDs, flowOfCall(w.lane.pid, w.tid, w.callNs))
+	t.w.addTextAnnotation("start_known", qualityNames[w.start])
 	if w.start != activity.Unknown {
-		p.w.addAnnotation("start_error_ns", fieldAnnotationInt, uint64(w.startErrorNs))
-		p.w.addAnnotation("queue_ns", fieldAnnotationInt, uint64(max(0, w.startNs-w.callNs)))
+		t.w.addAnnotation("start_error_ns", fieldAnnotationInt, uint64(w.startErrorNs))
+		t.w.addAnnotation("queue_ns", fieldAnnotationInt, uint64(max(0, w.startNs-w.callNs)))
 	}
-	p.w.addTextAnnotation("end_known", qualityNames[w.end])
-	if late := int64(p.w.lastNs) - int64(p.w.toMonotonicClock(w.startNs)); late > 0 {
+	t.w.addTextAnnotation("end_known", qualityNames[w.end])
+	if late := int64(t.w.lastNs) - int64(t.w.toMonotonicClock(w.startNs)); late > 0 {
 		// the operation became known after maxSortedOperations later ones
-		p.w.addAnnotation("shown_late_ns", fieldAnnotationInt, uint64(late))
+		t.w.addAnnotation("shown_late_ns", fieldAnnotationInt, uint64(late))
 	}
-	p.w.finishEvent(w.startNs)
+	t.w.finishEvent(w.startNs)
 }
 
 // writeLateOperations writes the operations that began after the window, of calls inside of it.
-func (p *traceBuilder) writeLateOperations() {
-	for p.operations.has {
-		for len(p.ends) > 0 && p.ends[0].atNs <= p.operations.operation.startNs {
-			p.endFirstSlice()
+func (t *traceBuilder) writeLateOperations() {
+	for t.operations.has {
+		for len(t.ends) > 0 && t.ends[0].atNs <= t.operations.operation.startNs {
+			t.endFirstSlice()
 		}
-		p.writeOperation()
+		t.writeOperation()
 	}
 }
 

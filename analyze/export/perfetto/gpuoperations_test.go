@@ -42,9 +42,9 @@ func tracedJob(t *testing.T, full bool) (*gpuprogram.Job, *analyzetest.TestRecor
 func TestTraceShowsGPUTimes(t *testing.T) {
 	testclass.Unit(t)
 	for _, full := range []bool{true, false} {
-		j, tp := tracedJob(t, full)
+		j, recording := tracedJob(t, full)
 		var out bytes.Buffer
-		if _, err := WriteTrace(tp.Timeline(), &out, Options{}); err != nil {
+		if _, err := WriteTrace(recording.Timeline(), &out, Options{}); err != nil {
 			t.Fatal(err)
 		}
 		truth := make(map[string][]gpuprogram.JobOperation) // by kernel, in order
@@ -66,7 +66,8 @@ func TestTraceShowsGPUTimes(t *testing.T) {
 			if s.depth != 0 || s.instant {
 				t.Fatalf("%+v overlaps another operation, or is an instant", s)
 			}
-			if off := s.startNs + tp.Meta.ClockOffsetNs - want.StartNs; full && max(off, -off) > 60*analyzetest.Us {
+			if off := s.startNs + recording.Meta.ClockOffsetNs - want.StartNs; full &&
+				max(off, -off) > 60*analyzetest.Us {
 				t.Errorf("%s began %d ns away from the truth", s.name, off)
 			}
 			if kernel == "gemm" { // nothing bounds the ends of the others from near
@@ -95,8 +96,8 @@ func TestTraceShowsGPUTimes(t *testing.T) {
 // TestTracePartsHaveGPUTimes compares the operations of a trace in parts with those of a whole one.
 func TestTracePartsHaveGPUTimes(t *testing.T) {
 	testclass.Unit(t)
-	_, tp := tracedJob(t, true)
-	list, _ := inParts(t, tp.Timeline(), 700)
+	_, recording := tracedJob(t, true)
+	list, _ := inParts(t, recording.Timeline(), 700)
 	operations, parts := 0, len(list)
 	for _, b := range list {
 		for _, s := range decode(t, b.Bytes()).slices {
@@ -112,10 +113,10 @@ func TestTracePartsHaveGPUTimes(t *testing.T) {
 
 func TestPerfettoReadsGPUTimes(t *testing.T) {
 	testclass.Browser(t)
-	_, tp := tracedJob(t, true)
+	_, recording := tracedJob(t, true)
 	path := filepath.Join(t.TempDir(), "run.pftrace")
 	var out bytes.Buffer
-	if _, err := WriteTrace(tp.Timeline(), &out, Options{}); err != nil {
+	if _, err := WriteTrace(recording.Timeline(), &out, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(path, out.Bytes(), 0o600); err != nil {

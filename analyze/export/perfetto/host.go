@@ -144,58 +144,58 @@ func (r *hostReader) addPause(p *hosttime.Pause) {
 }
 
 // writeHostSlice writes the next slice of class host. If the trace is full, it leaves out all of them.
-func (p *traceBuilder) writeHostSlice() error {
-	s := p.host[0]
-	if p.max > 0 && p.slices >= p.max && p.next != nil {
-		if err := p.beginNextPart(s.startNs); err != nil {
+func (t *traceBuilder) writeHostSlice() error {
+	s := t.host[0]
+	if t.max > 0 && t.slices >= t.max && t.next != nil {
+		if err := t.beginNextPart(s.startNs); err != nil {
 			return err
 		}
 	}
-	if p.full || p.max > 0 && p.slices >= p.max {
-		p.leaveOutHost()
+	if t.full || t.max > 0 && t.slices >= t.max {
+		t.leaveOutHost()
 		return nil
 	}
-	p.host = p.host[1:]
-	p.slices++
-	track := p.findHostLane(s.lane)
+	t.host = t.host[1:]
+	t.slices++
+	track := t.findHostLane(s.lane)
 	if s.isInstant() {
-		p.startInstant(track.uuid, s.name)
+		t.startInstant(track.uuid, s.name)
 	} else {
-		p.beginSlice(openSlice{
+		t.beginSlice(openSlice{
 			startNs: s.startNs, atNs: s.endNs, thread: track, caller: s.lane.Thread, name: s.name,
 			category: s.lane.kind, stack: s.stack, hostKind: s.lane.kind,
 		})
-		p.w.setEventName(s.name)
-		p.w.addEventCategory(s.lane.kind)
+		t.w.setEventName(s.name)
+		t.w.addEventCategory(s.lane.kind)
 	}
-	p.w.setEventStack(s.stack)
-	p.annotateHostSlice(&s)
-	p.w.finishEvent(s.startNs)
+	t.w.setEventStack(s.stack)
+	t.annotateHostSlice(&s)
+	t.w.finishEvent(s.startNs)
 	return nil
 }
 
 // leaveOutHost leaves out the rest of class host, and says so.
-func (p *traceBuilder) leaveOutHost() {
-	at := max(p.host[0].startNs, p.window.FromNs)
-	p.startInstant(p.findGpurecTrack(), fmt.Sprintf("all later states of threads are left out: %s",
-		units.CountWithNoun(int64(len(p.host)), "slice")))
-	p.w.finishEvent(at)
-	p.stats.LeftOutHost, p.host = int64(len(p.host)), nil
+func (t *traceBuilder) leaveOutHost() {
+	at := max(t.host[0].startNs, t.window.FromNs)
+	t.startInstant(t.findGpurecTrack(), fmt.Sprintf("all later states of threads are left out: %s",
+		units.CountWithNoun(int64(len(t.host)), "slice")))
+	t.w.finishEvent(at)
+	t.stats.LeftOutHost, t.host = int64(len(t.host)), nil
 }
 
 // annotateHostSlice adds what a thread waits for to the current event.
-func (p *traceBuilder) annotateHostSlice(s *hostSlice) {
+func (t *traceBuilder) annotateHostSlice(s *hostSlice) {
 	if s.state != "" {
-		p.w.addTextAnnotation("state", s.state)
+		t.w.addTextAnnotation("state", s.state)
 	}
 	if s.uncertainNs > 0 {
-		p.w.addAnnotation("uncertain_ns", fieldAnnotationInt, uint64(s.uncertainNs))
+		t.w.addAnnotation("uncertain_ns", fieldAnnotationInt, uint64(s.uncertainNs))
 	}
 	if s.wait == nil {
 		return
 	}
 	f := s.wait.Fact
-	p.w.addAnnotation("wait_ns", fieldAnnotationInt, uint64(s.wait.ToNs-s.wait.FromNs))
+	t.w.addAnnotation("wait_ns", fieldAnnotationInt, uint64(s.wait.ToNs-s.wait.FromNs))
 	for _, text := range []struct{ key, value string }{
 		{"reason", f.Reason},
 		{"system_call", f.SystemCall},
@@ -204,19 +204,19 @@ func (p *traceBuilder) annotateHostSlice(s *hostSlice) {
 		{"target", f.Target},
 	} {
 		if text.value != "" {
-			p.w.addTextAnnotation(text.key, text.value)
+			t.w.addTextAnnotation(text.key, text.value)
 		}
 	}
-	if line, ok := p.t.Stacks.HostLine(s.wait.Stack); ok {
-		p.w.addTextAnnotation("line", symbolize.NameWithLine(query.FrameName(line), line.File, line.Line))
+	if line, ok := t.t.Stacks.HostLine(s.wait.Stack); ok {
+		t.w.addTextAnnotation("line", symbolize.NameWithLine(query.FrameName(line), line.File, line.Line))
 	}
 	if f.OwnerTid != 0 {
-		p.w.addAnnotation("owner_tid", fieldAnnotationInt, uint64(f.OwnerTid))
+		t.w.addAnnotation("owner_tid", fieldAnnotationInt, uint64(f.OwnerTid))
 	}
 	if s.wait.IsOpen {
-		p.w.addAnnotation("open", fieldAnnotationBool, 1)
+		t.w.addAnnotation("open", fieldAnnotationBool, 1)
 	}
 	if s.wait.IsInferred {
-		p.w.addAnnotation("stack_inferred", fieldAnnotationBool, 1)
+		t.w.addAnnotation("stack_inferred", fieldAnnotationBool, 1)
 	}
 }

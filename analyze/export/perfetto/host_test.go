@@ -16,10 +16,10 @@ import (
 )
 
 // writeHostTrace writes the trace of a recording and returns its path.
-func writeHostTrace(t *testing.T, tp *analyzetest.TestRecording) string {
+func writeHostTrace(t *testing.T, recording *analyzetest.TestRecording) string {
 	t.Helper()
 	var out bytes.Buffer
-	if _, err := WriteTrace(tp.Timeline(), &out, Options{}); err != nil {
+	if _, err := WriteTrace(recording.Timeline(), &out, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "run.pftrace")
@@ -33,13 +33,13 @@ func writeHostTrace(t *testing.T, tp *analyzetest.TestRecording) string {
 // reads: all waits are there, with their durations, states, reasons and lines.
 func TestPerfettoReadsStatesOfThreads(t *testing.T) {
 	testclass.Browser(t)
-	tp := analyzetest.HostRecording(t)
+	recording := analyzetest.HostRecording(t)
 	// a call around a wait, and a call inside of one
-	tp.AddSync("cuStreamSynchronize", 690*analyzetest.Ms, 120*analyzetest.Ms, 0x7000, 0)
-	tp.AddCall(format.KindAPI, "cuCtxGetCurrent", 1050*analyzetest.Ms, analyzetest.Us)
+	recording.AddSync("cuStreamSynchronize", 690*analyzetest.Ms, 120*analyzetest.Ms, 0x7000, 0)
+	recording.AddCall(format.KindAPI, "cuCtxGetCurrent", 1050*analyzetest.Ms, analyzetest.Us)
 	results := viewers.QueryPerfetto(
 		t,
-		writeHostTrace(t, tp),
+		writeHostTrace(t, recording),
 		viewers.PerfettoErrorsQuery,
 		`select s.ts - (select min(ts) from slice) as at, s.ts ts, s.dur dur, s.name name, s.depth depth,
 			extract_arg(s.arg_set_id, 'debug.wait_ns') wait_ns, extract_arg(s.arg_set_id, 'debug.reason') reason,
@@ -110,15 +110,23 @@ func TestPerfettoReadsStatesOfThreads(t *testing.T) {
 // TestHostileStatesOfThreads checks that rows that no recorder writes do not break the nesting of slices.
 func TestHostileStatesOfThreads(t *testing.T) {
 	testclass.Browser(t)
-	tp := analyzetest.HostRecording(t)
-	tp.Meta.HostRows.Lost = 5
+	recording := analyzetest.HostRecording(t)
+	recording.Meta.HostRows.Lost = 5
 	const ms = analyzetest.Ms
-	tp.AddWait(42, 20*ms, 500*ms, 700*ms, "levitating", 77777, format.WaitFact{Reason: "boredom\x00", OwnerTid: -1})
-	tp.AddWait(42, 30*ms, -5, 0, format.StateSleeping, 0, format.WaitFact{}).Message = "{"
-	tp.AddWait(43, 30*ms, 1<<62, 0, format.StateSleeping, 0, format.WaitFact{})
-	tp.AddPause(42, 2*analyzetest.Second+530*ms, 100*ms, -7, 1<<50)
-	tp.AddCPUSample(42, 30*ms, -1, -1)
-	results := viewers.QueryPerfetto(t, writeHostTrace(t, tp), viewers.PerfettoErrorsQuery,
+	recording.AddWait(
+		42,
+		20*ms,
+		500*ms,
+		700*ms,
+		"levitating",
+		77777,
+		format.WaitFact{Reason: "boredom\x00", OwnerTid: -1},
+	)
+	recording.AddWait(42, 30*ms, -5, 0, format.StateSleeping, 0, format.WaitFact{}).Message = "{"
+	recording.AddWait(43, 30*ms, 1<<62, 0, format.StateSleeping, 0, format.WaitFact{})
+	recording.AddPause(42, 2*analyzetest.Second+530*ms, 100*ms, -7, 1<<50)
+	recording.AddCPUSample(42, 30*ms, -1, -1)
+	results := viewers.QueryPerfetto(t, writeHostTrace(t, recording), viewers.PerfettoErrorsQuery,
 		`select count(*) n from slice s join track t on s.track_id = t.id where t.name = 'thread state' and depth > 0`,
 		`select count(*) n from slice where name glob 'Running*'`)
 	if len(results[0]) != 0 {

@@ -112,19 +112,19 @@ func sortDeviceKinds(m map[memory.DeviceMemoryKind]memoryStep) []memory.DeviceMe
 }
 
 // writeMemoryStep writes a step: the value of a counter, or an instant for a failed allocation.
-func (p *traceBuilder) writeMemoryStep(s *memoryStep) {
-	if s.atNs > p.window.ToNs {
+func (t *traceBuilder) writeMemoryStep(s *memoryStep) {
+	if s.atNs > t.window.ToNs {
 		return
 	}
-	at := max(s.atNs, p.window.FromNs)
+	at := max(s.atNs, t.window.FromNs)
 	if s.failed {
-		if s.atNs >= p.window.FromNs {
-			p.startInstant(
-				p.findGPUTrack(s.device, "failed allocations"),
+		if s.atNs >= t.window.FromNs {
+			t.startInstant(
+				t.findGPUTrack(s.device, "failed allocations"),
 				"allocation failed: "+units.FormatBytes(s.bytes),
 			)
-			p.w.addAnnotation("bytes", fieldAnnotationInt, uint64(s.bytes))
-			p.w.finishEvent(at)
+			t.w.addAnnotation("bytes", fieldAnnotationInt, uint64(s.bytes))
+			t.w.finishEvent(at)
 		}
 		return
 	}
@@ -134,26 +134,26 @@ func (p *traceBuilder) writeMemoryStep(s *memoryStep) {
 	} else if s.memory != state.AllMemoryKind {
 		name += " (" + s.memory + ")"
 	}
-	p.writeCounterValue(at, trackKey{device: s.device, kind: name}, byteCounterDescriptor, float64(s.live))
+	t.writeCounterValue(at, trackKey{device: s.device, kind: name}, byteCounterDescriptor, float64(s.live))
 }
 
 // writeSample writes a sample of an NVML metric, or of the free memory that cuMemGetInfo returned.
-func (p *traceBuilder) writeSample(s *facts.DeviceSample) {
-	if !p.isInWindow(s.AtNs) || len(p.filter.Devices) > 0 && !slices.Contains(p.filter.Devices, s.Device) {
+func (t *traceBuilder) writeSample(s *facts.DeviceSample) {
+	if !t.isInWindow(s.AtNs) || len(t.filter.Devices) > 0 && !slices.Contains(t.filter.Devices, s.Device) {
 		return
 	}
 	name, unit := deviceFreeCounter, byteCounterDescriptor
 	if s.Metric != deviceFreeMetricID {
-		metric := p.t.Facts.Metrics.List[s.Metric]
+		metric := t.t.Facts.Metrics.List[s.Metric]
 		name, unit = "NVML "+metric, newCounterDescriptor(metric)
 	}
-	p.writeCounterValue(s.AtNs, trackKey{device: s.Device, kind: name}, unit, s.Value)
+	t.writeCounterValue(s.AtNs, trackKey{device: s.Device, kind: name}, unit, s.Value)
 }
 
 // writeCounterValue writes a value of a counter, and keeps it for the next part of the trace.
-func (p *traceBuilder) writeCounterValue(ns int64, key trackKey, unit []byte, value float64) {
-	p.levels[key] = counterValue{unit, value}
-	p.w.writeCounterEvent(ns, p.findCounterTrack(key, unit), value)
+func (t *traceBuilder) writeCounterValue(ns int64, key trackKey, unit []byte, value float64) {
+	t.levels[key] = counterValue{unit, value}
+	t.w.writeCounterEvent(ns, t.findCounterTrack(key, unit), value)
 }
 
 // counterValue is the last value of a counter.
@@ -164,9 +164,9 @@ type counterValue struct {
 
 // countWaitingThread adds step to the number of threads of a process that wait for the GPU: 1 at
 // the start of a wait, -1 at its end.
-func (p *traceBuilder) countWaitingThread(ns int64, pid int32, step float64) {
+func (t *traceBuilder) countWaitingThread(ns int64, pid int32, step float64) {
 	key := trackKey{kind: waitingThreadsCounter, pid: pid, device: processTrackDevice}
-	p.writeCounterValue(ns, key, threadCounterDescriptor, p.levels[key].value+step)
+	t.writeCounterValue(ns, key, threadCounterDescriptor, t.levels[key].value+step)
 }
 
 // waitingThreadsCounter is the name of the counter of threads that wait for the GPU.

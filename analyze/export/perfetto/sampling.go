@@ -8,9 +8,9 @@ import (
 
 // newSamplingMarks returns marks for the intervals in which launches, or their stacks, were not
 // recorded.
-func (p *traceBuilder) newSamplingMarks() (marks []traceMark) {
-	s := &p.t.Facts.Sampling
-	end := p.t.RecordingWindow().ToNs
+func (t *traceBuilder) newSamplingMarks() (marks []traceMark) {
+	s := &t.t.Facts.Sampling
+	end := t.t.RecordingWindow().ToNs
 	for _, kind := range []struct {
 		name  string
 		times []query.Window
@@ -23,9 +23,9 @@ func (p *traceBuilder) newSamplingMarks() (marks []traceMark) {
 				w.ToNs = max(w.FromNs, end)
 			}
 			marks = append(marks, traceMark{w.FromNs, func() {
-				p.startInstant(p.findGpurecTrack(), kind.name)
-				p.w.addAnnotation("interval_ns", fieldAnnotationInt, uint64(w.DurNs()))
-				p.w.finishEvent(w.FromNs)
+				t.startInstant(t.findGpurecTrack(), kind.name)
+				t.w.addAnnotation("interval_ns", fieldAnnotationInt, uint64(w.DurNs()))
+				t.w.finishEvent(w.FromNs)
 			}})
 		}
 	}

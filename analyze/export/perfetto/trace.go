@@ -272,105 +272,105 @@ func newTraceBuilder(t *timeline.Timeline, out io.Writer, opt Options) *traceBui
 // writeEventsUntil writes all events other than calls up to atNs, in order of time. Events at the
 // same time have this order: ends of slices, levels of memory, samples, operations of the GPU, states of
 // threads, marks.
-func (p *traceBuilder) writeEventsUntil(atNs int64) {
+func (t *traceBuilder) writeEventsUntil(atNs int64) {
 	for {
 		next := int64(math.MaxInt64)
-		if len(p.ends) > 0 {
-			next = p.ends[0].atNs
+		if len(t.ends) > 0 {
+			next = t.ends[0].atNs
 		}
-		if p.hasStep {
-			next = min(next, p.step.atNs)
+		if t.hasStep {
+			next = min(next, t.step.atNs)
 		}
-		if len(p.samples) > 0 {
-			next = min(next, p.samples[0].AtNs)
+		if len(t.samples) > 0 {
+			next = min(next, t.samples[0].AtNs)
 		}
-		if len(p.marks) > 0 {
-			next = min(next, p.marks[0].atNs)
+		if len(t.marks) > 0 {
+			next = min(next, t.marks[0].atNs)
 		}
-		if p.operations.has {
-			next = min(next, p.operations.operation.startNs)
+		if t.operations.has {
+			next = min(next, t.operations.operation.startNs)
 		}
-		if len(p.host) > 0 {
-			next = min(next, p.host[0].startNs)
+		if len(t.host) > 0 {
+			next = min(next, t.host[0].startNs)
 		}
-		if next > atNs || !p.hasPendingEvents() {
+		if next > atNs || !t.hasPendingEvents() {
 			return
 		}
-		p.writeNextEvent(next)
+		t.writeNextEvent(next)
 	}
 }
 
 // hasPendingEvents reports whether events other than calls are left to write.
-func (p *traceBuilder) hasPendingEvents() bool {
-	return len(p.ends) > 0 || p.hasStep || len(p.samples) > 0 || len(p.marks) > 0 || p.operations.has ||
-		len(p.host) > 0
+func (t *traceBuilder) hasPendingEvents() bool {
+	return len(t.ends) > 0 || t.hasStep || len(t.samples) > 0 || len(t.marks) > 0 || t.operations.has ||
+		len(t.host) > 0
 }
 
 // writeNextEvent writes the first event whose time is ns.
-func (p *traceBuilder) writeNextEvent(ns int64) {
+func (t *traceBuilder) writeNextEvent(ns int64) {
 	switch {
-	case len(p.ends) > 0 && p.ends[0].atNs == ns:
-		p.endFirstSlice()
-	case p.hasStep && p.step.atNs == ns:
-		p.writeMemoryStep(&p.step)
-		p.step, p.hasStep = p.nextStep()
-	case len(p.samples) > 0 && p.samples[0].AtNs == ns:
-		p.writeSample(&p.samples[0])
-		p.samples = p.samples[1:]
-	case p.operations.has && p.operations.operation.startNs == ns:
-		p.writeOperation()
-	case len(p.host) > 0 && p.host[0].startNs == ns:
-		if err := p.writeHostSlice(); err != nil {
-			p.hostErr, p.host = err, nil
+	case len(t.ends) > 0 && t.ends[0].atNs == ns:
+		t.endFirstSlice()
+	case t.hasStep && t.step.atNs == ns:
+		t.writeMemoryStep(&t.step)
+		t.step, t.hasStep = t.nextStep()
+	case len(t.samples) > 0 && t.samples[0].AtNs == ns:
+		t.writeSample(&t.samples[0])
+		t.samples = t.samples[1:]
+	case t.operations.has && t.operations.operation.startNs == ns:
+		t.writeOperation()
+	case len(t.host) > 0 && t.host[0].startNs == ns:
+		if err := t.writeHostSlice(); err != nil {
+			t.hostErr, t.host = err, nil
 		}
 	default:
-		if p.isInWindow(ns) {
-			p.marks[0].write()
+		if t.isInWindow(ns) {
+			t.marks[0].write()
 		}
-		p.marks = p.marks[1:]
+		t.marks = t.marks[1:]
 	}
 }
 
 // isInWindow reports whether a time (Unix ns) is in the window.
-func (p *traceBuilder) isInWindow(ns int64) bool { return ns >= p.window.FromNs && ns <= p.window.ToNs }
+func (t *traceBuilder) isInWindow(ns int64) bool { return ns >= t.window.FromNs && ns <= t.window.ToNs }
 
 // beginSlice starts the event of a slice; the caller adds fields and finishes the event. It cuts
 // the end of a slice to that of the enclosing slice, because clocks can differ slightly.
-func (p *traceBuilder) beginSlice(e openSlice) {
+func (t *traceBuilder) beginSlice(e openSlice) {
 	if n := len(e.thread.open); n > 0 {
 		e.atNs = min(e.atNs, e.thread.open[n-1])
 	}
 	e.thread.open = append(e.thread.open, e.atNs)
-	p.ends = stats.HeapPush(p.ends, e, openSlice.endsBefore)
-	p.w.startEvent(eventTypeSliceBegin, e.thread.uuid)
+	t.ends = stats.HeapPush(t.ends, e, openSlice.endsBefore)
+	t.w.startEvent(eventTypeSliceBegin, e.thread.uuid)
 }
 
 // endsBefore reports whether a slice ends before another one.
-func (e openSlice) endsBefore(o openSlice) bool { return e.atNs < o.atNs }
+func (s openSlice) endsBefore(o openSlice) bool { return s.atNs < o.atNs }
 
 // endFirstSlice ends the open slice with the earliest end.
-func (p *traceBuilder) endFirstSlice() {
-	e := p.ends[0]
-	p.ends = stats.HeapPop(p.ends, openSlice.endsBefore)
+func (t *traceBuilder) endFirstSlice() {
+	e := t.ends[0]
+	t.ends = stats.HeapPop(t.ends, openSlice.endsBefore)
 	if e.thread != nil {
 		e.thread.open = e.thread.open[:len(e.thread.open)-1]
-		p.w.startEvent(eventTypeSliceEnd, e.thread.uuid)
-		p.w.finishPlainEvent(e.atNs)
+		t.w.startEvent(eventTypeSliceEnd, e.thread.uuid)
+		t.w.finishPlainEvent(e.atNs)
 	}
 	if e.waits {
-		p.countWaitingThread(e.atNs, e.caller.Pid, -1)
+		t.countWaitingThread(e.atNs, e.caller.Pid, -1)
 	}
 }
 
 // endAllSlices ends all open slices.
-func (p *traceBuilder) endAllSlices() {
-	for len(p.ends) > 0 {
-		p.endFirstSlice()
+func (t *traceBuilder) endAllSlices() {
+	for len(t.ends) > 0 {
+		t.endFirstSlice()
 	}
 }
 
 // startInstant starts an instant event; the caller may add fields, and must finish the event.
-func (p *traceBuilder) startInstant(track uint64, name string) {
-	p.w.startEvent(eventTypeInstant, track)
-	p.w.setEventName(name)
+func (t *traceBuilder) startInstant(track uint64, name string) {
+	t.w.startEvent(eventTypeInstant, track)
+	t.w.setEventName(name)
 }

@@ -239,12 +239,12 @@ func (d *decoded) onThreads() (list []slice) {
 
 func TestTraceHoldsEveryCall(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.TrainingRecording(t)
-	tl := tp.Timeline()
+	recording := analyzetest.TrainingRecording(t)
+	tl := recording.Timeline()
 	d, stats := traced(t, tl, Options{})
 	calls := make(map[string]int)
 	lanes := 0
-	for _, r := range tp.Rows {
+	for _, r := range recording.Rows {
 		if c := format.ClassOf(r.Kind); c == format.ClassMemory || c == format.ClassCall {
 			calls[r.Name]++
 			if timeline.IsStreamWork(r.Kind) {
@@ -282,19 +282,19 @@ func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
 	testclass.Unit(t)
 	for seed := range uint64(6) {
 		r := rand.New(rand.NewPCG(seed, 2))
-		tp := analyzetest.NewTestRecording(t)
-		analyzetest.AddRandomProgram(tp, r, 500)
-		for _, row := range slices.Clone(tp.Rows) {
+		recording := analyzetest.NewTestRecording(t)
+		analyzetest.AddRandomProgram(recording, r, 500)
+		for _, row := range slices.Clone(recording.Rows) {
 			switch r.IntN(10) {
 			case 0: // a call inside of another
 				in := *row
 				in.ParentStartNs, in.StartNs, in.DurNs = row.StartNs, row.StartNs+row.DurNs/4, row.DurNs/2
 				in.Kind, in.Name = format.KindAPI, "inner"
-				tp.AddRow(in)
+				recording.AddRow(in)
 			case 1: // clocks that disagree
 				in := *row
 				in.StartNs, in.DurNs, in.Kind, in.Name = row.StartNs+1, row.DurNs+5, format.KindSync, "longer than its parent"
-				tp.AddRow(in)
+				recording.AddRow(in)
 			case 2:
 				row.Flags = format.FlagOpen
 			case 3:
@@ -303,11 +303,11 @@ func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
 				row.Flags, row.DurNs = format.FlagNoReturn, 0
 			}
 		}
-		tp.AddExit(77, 20*analyzetest.Us)
-		tl := tp.Timeline()
+		recording.AddExit(77, 20*analyzetest.Us)
+		tl := recording.Timeline()
 		d, _ := traced(t, tl, Options{})
-		if len(d.onThreads()) != len(tp.Rows)-1 {
-			t.Errorf("seed %d: %d slices of %d calls", seed, len(d.onThreads()), len(tp.Rows)-1)
+		if len(d.onThreads()) != len(recording.Rows)-1 {
+			t.Errorf("seed %d: %d slices of %d calls", seed, len(d.onThreads()), len(recording.Rows)-1)
 		}
 		for _, s := range d.slices {
 			if s.durNs < 0 {
@@ -315,7 +315,7 @@ func TestTraceOfRandomProgramsIsWellFormed(t *testing.T) {
 			}
 		}
 		unknown := 0
-		for _, row := range tp.Rows {
+		for _, row := range recording.Rows {
 			if row.Flags&(format.FlagAbandoned|format.FlagNoReturn) != 0 {
 				unknown++
 			}
@@ -370,20 +370,20 @@ func TestTraceEndsAtMaxSlices(t *testing.T) {
 
 func TestTraceOfAWindow(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.TrainingRecording(t)
+	recording := analyzetest.TrainingRecording(t)
 	f := query.Filter{
 		FromNs: analyzetest.Epoch + 10*analyzetest.Second,
 		ToNs:   analyzetest.Epoch + 11*analyzetest.Second,
 	}
-	d, _ := traced(t, tp.Timeline(), Options{Filter: f})
-	offset := tp.Meta.ClockOffsetNs
+	d, _ := traced(t, recording.Timeline(), Options{Filter: f})
+	offset := recording.Meta.ClockOffsetNs
 	for _, s := range d.onThreads() {
 		if start := s.startNs + offset; start > f.ToNs || start+s.durNs < f.FromNs {
 			t.Fatalf("%+v is outside", s)
 		}
 	}
 	want := 0
-	for _, r := range tp.Rows {
+	for _, r := range recording.Rows {
 		if c := format.ClassOf(
 			r.Kind,
 		); (c == format.ClassMemory || c == format.ClassCall) && r.StartNs <= f.ToNs &&
@@ -398,8 +398,8 @@ func TestTraceOfAWindow(t *testing.T) {
 
 func TestTraceShowsLosses(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.TrainingRecording(t)
-	tp.AddRow(
+	recording := analyzetest.TrainingRecording(t)
+	recording.AddRow(
 		format.Row{
 			Kind:    format.KindLost,
 			Name:    "launch",
@@ -409,7 +409,7 @@ func TestTraceShowsLosses(t *testing.T) {
 			Device:  -1,
 		},
 	)
-	d, _ := traced(t, tp.Timeline(), Options{})
+	d, _ := traced(t, recording.Timeline(), Options{})
 	for _, want := range []string{"1,204 launch calls lost", "allocation failed: 200.0 GiB", "Xid 31: MMU fault"} {
 		if !slices.ContainsFunc(d.slices, func(s slice) bool { return s.name == want }) {
 			t.Errorf("no %q", want)
@@ -423,12 +423,12 @@ func TestTraceShowsLosses(t *testing.T) {
 
 func TestTraceIsDeterministic(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.TrainingRecording(t)
-	tp.AddExit(42, 59*analyzetest.Second)
+	recording := analyzetest.TrainingRecording(t)
+	recording.AddExit(42, 59*analyzetest.Second)
 	var first []byte
 	for range 3 {
 		var b bytes.Buffer
-		if _, err := WriteTrace(tp.Timeline(), &b, Options{}); err != nil {
+		if _, err := WriteTrace(recording.Timeline(), &b, Options{}); err != nil {
 			t.Fatal(err)
 		}
 		if first != nil && !bytes.Equal(first, b.Bytes()) {

@@ -72,58 +72,58 @@ func newPartTracks() partTracks {
 }
 
 // newTrackUUID returns a UUID that no other track of this part has.
-func (p *traceBuilder) newTrackUUID() uint64 {
-	p.nextUUID++
-	return p.nextUUID
+func (t *traceBuilder) newTrackUUID() uint64 {
+	t.nextUUID++
+	return t.nextUUID
 }
 
 // findProcessTrack returns the track of a process. It writes the track's descriptor on the first
 // call, as do all functions below.
-func (p *traceBuilder) findProcessTrack(pid int32) uint64 {
-	uuid, ok := p.processes[pid]
+func (t *traceBuilder) findProcessTrack(pid int32) uint64 {
+	uuid, ok := t.processes[pid]
 	if !ok {
-		uuid = p.newTrackUUID()
-		p.processes[pid] = uuid
+		uuid = t.newTrackUUID()
+		t.processes[pid] = uuid
 		d := appendVarintField(nil, 1, uint64(pid))
-		d = appendBytesField(d, 6, units.ReplaceInvalidUTF8(p.t.ProcessTitle(pid)))
-		p.w.writeTrackDescriptor(uuid, 0, "", appendBytesField(nil, fieldTrackProcess, d))
+		d = appendBytesField(d, 6, units.ReplaceInvalidUTF8(t.t.ProcessTitle(pid)))
+		t.w.writeTrackDescriptor(uuid, 0, "", appendBytesField(nil, fieldTrackProcess, d))
 	}
 	return uuid
 }
 
 // findThreadTrack returns the track of a thread, a child of its process's track.
-func (p *traceBuilder) findThreadTrack(th origin.Thread) *threadTrack {
-	if tr, ok := p.threads[th]; ok {
+func (t *traceBuilder) findThreadTrack(th origin.Thread) *threadTrack {
+	if tr, ok := t.threads[th]; ok {
 		return tr
 	}
-	p.findProcessTrack(th.Pid)
-	tr := &threadTrack{uuid: p.newTrackUUID()}
-	p.threads[th] = tr
+	t.findProcessTrack(th.Pid)
+	tr := &threadTrack{uuid: t.newTrackUUID()}
+	t.threads[th] = tr
 	d := appendVarintField(nil, 1, uint64(th.Pid))
 	d = appendVarintField(d, 2, uint64(th.Tid))
-	if name := p.t.Facts.Threads[th]; name != "" {
+	if name := t.t.Facts.Threads[th]; name != "" {
 		d = appendBytesField(d, 5, units.ReplaceInvalidUTF8(name))
 	}
-	p.w.writeTrackDescriptor(tr.uuid, 0, "", appendBytesField(nil, fieldTrackThread, d))
+	t.w.writeTrackDescriptor(tr.uuid, 0, "", appendBytesField(nil, fieldTrackThread, d))
 	return tr
 }
 
 // newOpenCallTrack returns a new track for one call that has not returned.
-func (p *traceBuilder) newOpenCallTrack(th origin.Thread, name string) *threadTrack {
-	parent := p.findProcessTrack(th.Pid)
-	tr := &threadTrack{uuid: p.newTrackUUID()}
-	p.w.writeTrackDescriptor(tr.uuid, parent, fmt.Sprintf("%s of thread %d has not returned", name, th.Tid), nil)
+func (t *traceBuilder) newOpenCallTrack(th origin.Thread, name string) *threadTrack {
+	parent := t.findProcessTrack(th.Pid)
+	tr := &threadTrack{uuid: t.newTrackUUID()}
+	t.w.writeTrackDescriptor(tr.uuid, parent, fmt.Sprintf("%s of thread %d has not returned", name, th.Tid), nil)
 	return tr
 }
 
 // findGPUTrack returns a track in the group of a GPU.
-func (p *traceBuilder) findGPUTrack(device int32, kind string) uint64 {
-	return p.findTrack(trackKey{device: device, kind: kind}, kind, nil)
+func (t *traceBuilder) findGPUTrack(device int32, kind string) uint64 {
+	return t.findTrack(trackKey{device: device, kind: kind}, kind, nil)
 }
 
 // findCounterTrack returns the track of a counter in the group of a GPU, or of a process.
-func (p *traceBuilder) findCounterTrack(key trackKey, counter []byte) uint64 {
-	return p.findTrack(key, key.kind, counter)
+func (t *traceBuilder) findCounterTrack(key trackKey, counter []byte) uint64 {
+	return t.findTrack(key, key.kind, counter)
 }
 
 // streamLane identifies the track with the work of a process on a stream.
@@ -138,8 +138,8 @@ type streamLane struct {
 }
 
 // findLaneTrack returns the track of the work of a process on a stream.
-func (p *traceBuilder) findLaneTrack(l streamLane) uint64 {
-	if uuid, ok := p.lanes[l]; ok {
+func (t *traceBuilder) findLaneTrack(l streamLane) uint64 {
+	if uuid, ok := t.lanes[l]; ok {
 		return uuid
 	}
 	name, kind := "stream "+query.StreamName(l.stream), streamLaneKind
@@ -155,38 +155,38 @@ func (p *traceBuilder) findLaneTrack(l streamLane) uint64 {
 			name += ", copies to the host"
 		}
 	}
-	if len(p.t.Facts.Processes) > 1 {
+	if len(t.t.Facts.Processes) > 1 {
 		name += fmt.Sprintf(" of process %d", l.pid)
 	}
-	uuid := p.findTrack(trackKey{l.device, kind, l.pid, l.stream, l.copies}, name+" ("+kind+")", nil)
-	p.lanes[l] = uuid
+	uuid := t.findTrack(trackKey{l.device, kind, l.pid, l.stream, l.copies}, name+" ("+kind+")", nil)
+	t.lanes[l] = uuid
 	return uuid
 }
 
 // findGPULane returns the track of the operations of a stream at their times on the GPU.
-func (p *traceBuilder) findGPULane(l streamLane) *threadTrack {
-	if tr, ok := p.gpuLanes[l]; ok {
+func (t *traceBuilder) findGPULane(l streamLane) *threadTrack {
+	if tr, ok := t.gpuLanes[l]; ok {
 		return tr
 	}
-	tr := &threadTrack{uuid: p.findLaneTrack(l)}
-	p.gpuLanes[l] = tr
+	tr := &threadTrack{uuid: t.findLaneTrack(l)}
+	t.gpuLanes[l] = tr
 	return tr
 }
 
 // findHostLane returns a track below that of a thread, or of a process if the tid is 0.
-func (p *traceBuilder) findHostLane(l hostLane) *threadTrack {
-	if tr, ok := p.hostLanes[l]; ok {
+func (t *traceBuilder) findHostLane(l hostLane) *threadTrack {
+	if tr, ok := t.hostLanes[l]; ok {
 		return tr
 	}
 	var parent uint64
 	if l.Tid == 0 {
-		parent = p.findProcessTrack(l.Pid)
+		parent = t.findProcessTrack(l.Pid)
 	} else {
-		parent = p.findThreadTrack(l.Thread).uuid
+		parent = t.findThreadTrack(l.Thread).uuid
 	}
-	tr := &threadTrack{uuid: p.newTrackUUID()}
-	p.hostLanes[l] = tr
-	p.w.writeTrackDescriptor(tr.uuid, parent, l.kind, nil)
+	tr := &threadTrack{uuid: t.newTrackUUID()}
+	t.hostLanes[l] = tr
+	t.w.writeTrackDescriptor(tr.uuid, parent, l.kind, nil)
 	return tr
 }
 
@@ -204,23 +204,23 @@ const processTrackDevice = math.MinInt32
 
 // findTrack returns the track with a key. counter is the encoded CounterDescriptor of a counter
 // track, or nil.
-func (p *traceBuilder) findTrack(key trackKey, name string, counter []byte) uint64 {
-	if uuid, ok := p.tracks[key]; ok {
+func (t *traceBuilder) findTrack(key trackKey, name string, counter []byte) uint64 {
+	if uuid, ok := t.tracks[key]; ok {
 		return uuid
 	}
 	var parent uint64
 	if key.device == processTrackDevice {
-		parent = p.findProcessTrack(key.pid)
+		parent = t.findProcessTrack(key.pid)
 	} else {
-		parent = p.findGPUGroup(key.device)
+		parent = t.findGPUGroup(key.device)
 	}
-	uuid := p.newTrackUUID()
-	p.tracks[key] = uuid
+	uuid := t.newTrackUUID()
+	t.tracks[key] = uuid
 	rest := appendVarintField(nil, fieldTrackSiblingRank, gpuTrackRank(key.kind))
 	if counter != nil {
 		rest = appendBytesField(rest, fieldTrackCounter, counter)
 	}
-	p.w.writeTrackDescriptor(uuid, parent, name, rest)
+	t.w.writeTrackDescriptor(uuid, parent, name, rest)
 	return uuid
 }
 
@@ -241,26 +241,26 @@ func gpuTrackRank(kind string) uint64 {
 }
 
 // findGPUGroup returns the track that groups the tracks of a CUDA device.
-func (p *traceBuilder) findGPUGroup(device int32) uint64 {
-	if uuid, ok := p.gpus[device]; ok {
+func (t *traceBuilder) findGPUGroup(device int32) uint64 {
+	if uuid, ok := t.gpus[device]; ok {
 		return uuid
 	}
-	uuid := p.newTrackUUID()
-	p.gpus[device] = uuid
+	uuid := t.newTrackUUID()
+	t.gpus[device] = uuid
 	name := "GPU (unknown device)"
 	if device >= 0 {
-		name = "GPU " + p.t.DeviceLabel(device)
+		name = "GPU " + t.t.DeviceLabel(device)
 	}
-	p.w.writeTrackDescriptor(uuid, 0, name, appendVarintField(nil, fieldTrackChildOrdering, childOrderingExplicit))
+	t.w.writeTrackDescriptor(uuid, 0, name, appendVarintField(nil, fieldTrackChildOrdering, childOrderingExplicit))
 	return uuid
 }
 
 // findGpurecTrack returns the track with gpurec's own messages: lost calls, sampling, parts of the
 // trace.
-func (p *traceBuilder) findGpurecTrack() uint64 {
-	if p.own == 0 {
-		p.own = p.newTrackUUID()
-		p.w.writeTrackDescriptor(p.own, 0, "gpurec", nil)
+func (t *traceBuilder) findGpurecTrack() uint64 {
+	if t.own == 0 {
+		t.own = t.newTrackUUID()
+		t.w.writeTrackDescriptor(t.own, 0, "gpurec", nil)
 	}
-	return p.own
+	return t.own
 }

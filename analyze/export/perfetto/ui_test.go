@@ -18,16 +18,16 @@ import (
 func TestPerfettoUIShowsTracks(t *testing.T) {
 	testclass.Browser(t)
 	ui, tools, browser := viewers.ToolPath(t, "perfetto_ui"), viewers.ToolPath(t, "puppeteer"), viewers.ChromiumPath(t)
-	tp := analyzetest.TrainingRecording(t)
+	recording := analyzetest.TrainingRecording(t)
 	for i := range int64(60) {
-		tp.AddNVMLSample(0, i*analyzetest.Second, catalog.MetricGPUUtilization, float64(i))
+		recording.AddNVMLSample(0, i*analyzetest.Second, catalog.MetricGPUUtilization, float64(i))
 	}
 	trace, shot := filepath.Join(t.TempDir(), "run.pftrace"), filepath.Join(t.TempDir(), "ui.png")
 	file, err := os.Create(trace)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := WriteTrace(tp.Timeline(), file, Options{}); err != nil {
+	if _, err := WriteTrace(recording.Timeline(), file, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := file.Close(); err != nil {

@@ -21,8 +21,8 @@ import (
 
 func TestPerfettoReadsTheTrace(t *testing.T) {
 	testclass.Browser(t)
-	tp := analyzetest.TrainingRecording(t)
-	tp.AddRow(
+	recording := analyzetest.TrainingRecording(t)
+	recording.AddRow(
 		format.Row{
 			Kind:    format.KindLost,
 			Name:    "launch",
@@ -33,9 +33,9 @@ func TestPerfettoReadsTheTrace(t *testing.T) {
 		},
 	)
 	// a call inside of an allocation
-	in := tp.AddCall(format.KindAPI, "cuCtxGetCurrent", 1500*analyzetest.Ms+50*analyzetest.Us, 20*analyzetest.Us)
+	in := recording.AddCall(format.KindAPI, "cuCtxGetCurrent", 1500*analyzetest.Ms+50*analyzetest.Us, 20*analyzetest.Us)
 	in.ParentStartNs = analyzetest.Epoch + 1500*analyzetest.Ms
-	tl := tp.Timeline()
+	tl := recording.Timeline()
 	path := filepath.Join(t.TempDir(), "run.pftrace")
 	file, err := os.Create(path)
 	if err != nil {
@@ -71,7 +71,7 @@ func TestPerfettoReadsTheTrace(t *testing.T) {
 	}
 	want := make(map[string]float64)
 	lanes := 0.0
-	for _, r := range tp.Rows {
+	for _, r := range recording.Rows {
 		if c := format.ClassOf(r.Kind); c == format.ClassMemory || c == format.ClassCall {
 			want[r.Name]++
 			if timeline.IsStreamWork(r.Kind) {

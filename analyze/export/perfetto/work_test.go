@@ -20,11 +20,11 @@ import (
 
 // capturedGraph adds calls that capture a graph on two streams, add a child graph, launch the
 // graph, capture it again and launch it again.
-func capturedGraph(tp *analyzetest.TestRecording) {
+func capturedGraph(recording *analyzetest.TestRecording) {
 	at := analyzetest.Second
 	call := func(kind, name string, change func(*format.Row)) {
 		at += 100 * analyzetest.Us
-		r := tp.AddCall(kind, name, at, 20*analyzetest.Us)
+		r := recording.AddCall(kind, name, at, 20*analyzetest.Us)
 		change(r)
 	}
 	handles := func(stream, ptr, src int64) func(*format.Row) {
@@ -71,9 +71,9 @@ func capturedGraph(tp *analyzetest.TestRecording) {
 
 func TestGraphsListTheirNodes(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
-	capturedGraph(tp)
-	tl := tp.Timeline()
+	recording := analyzetest.NewTestRecording(t)
+	capturedGraph(recording)
+	tl := recording.Timeline()
 	graphs, err := graph.Read(tl)
 	if err != nil {
 		t.Fatal(err)
@@ -110,9 +110,9 @@ func TestGraphsListTheirNodes(t *testing.T) {
 // removed.
 func TestGraphsOfNodesOfAnyType(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	node := func(name, message, kernel string, ptr, src int64) {
-		r := tp.AddAPICall(name, int64(len(tp.Rows)+1)*10, ptr, 0)
+		r := recording.AddAPICall(name, int64(len(recording.Rows)+1)*10, ptr, 0)
 		r.Message, r.Kernel, r.SrcPtr = message, kernel, src
 	}
 	node("cuGraphAddKernelNode", "", "gemm", 0x11, 0xa1)
@@ -133,8 +133,8 @@ func TestGraphsOfNodesOfAnyType(t *testing.T) {
 	node("cuGraphNodeSetEnabled", "", "", 0xb1, 0x99)
 	node("cuGraphDestroyNode", "", "", 0x99, 0) // a node of an unknown graph
 	node("cuGraphExecUpdate_v2", "", "", 0xb1, 0xa1)
-	tp.AddCall(format.KindLaunch, "cuGraphLaunch", 1000, 1).Ptr = 0xb1
-	graphs, err := graph.Read(tp.Timeline())
+	recording.AddCall(format.KindLaunch, "cuGraphLaunch", 1000, 1).Ptr = 0xb1
+	graphs, err := graph.Read(recording.Timeline())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,14 +156,14 @@ func TestGraphsOfNodesOfAnyType(t *testing.T) {
 // open or lack a return have the right slices.
 func TestPerfettoShowsAllCallStates(t *testing.T) {
 	testclass.Browser(t)
-	tp := analyzetest.WorkloadRecording(t)
-	capturedGraph(tp)
+	recording := analyzetest.WorkloadRecording(t)
+	capturedGraph(recording)
 	path := filepath.Join(t.TempDir(), "run.pftrace")
 	file, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := WriteTrace(tp.Timeline(), file, Options{}); err != nil {
+	if _, err := WriteTrace(recording.Timeline(), file, Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := file.Close(); err != nil {
@@ -171,7 +171,7 @@ func TestPerfettoShowsAllCallStates(t *testing.T) {
 	}
 	names := make(map[string]float64)
 	var lanes, unknown, waited float64
-	for _, r := range tp.Rows {
+	for _, r := range recording.Rows {
 		if class := format.ClassOf(r.Kind); class != format.ClassMemory && class != format.ClassCall {
 			continue
 		}
@@ -246,9 +246,9 @@ func inParts(t *testing.T, tl *timeline.Timeline, most int64) ([]*bytes.Buffer, 
 // call once, calls that span several parts with their full duration, and counters without gaps.
 func TestTracePartsAreTheWhole(t *testing.T) {
 	testclass.Browser(t)
-	tp := analyzetest.TrainingRecording(t)
+	recording := analyzetest.TrainingRecording(t)
 	for i := range int64(4) { // long calls, during which others begin
-		r := tp.AddCall(
+		r := recording.AddCall(
 			format.KindSync,
 			"cuEventSynchronize",
 			5*analyzetest.Second+i*10*analyzetest.Second,
@@ -256,7 +256,7 @@ func TestTracePartsAreTheWhole(t *testing.T) {
 		)
 		r.Tid = int32(50 + i)
 	}
-	tl := tp.Timeline()
+	tl := recording.Timeline()
 	whole, all := traced(t, tl, Options{})
 	list, stats := inParts(t, tl, 500)
 	if stats.Calls != all.Calls || len(list) < 8 {

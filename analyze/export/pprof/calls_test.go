@@ -40,14 +40,14 @@ func sums(p *profile.Profile) []int64 {
 // TestCallProfilesAddUp compares the sums of each profile with sums over the rows of the recording.
 func TestCallProfilesAddUp(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.WorkloadRecording(t)
-	tl := tp.Timeline()
+	recording := analyzetest.WorkloadRecording(t)
+	tl := recording.Timeline()
 	want := make(map[string][]int64)
 	for _, name := range callTypesWithoutGPU() {
 		want[name] = make([]int64, 2, 3)
 	}
 	want["copies"] = make([]int64, 3)
-	for _, r := range tp.Rows {
+	for _, r := range recording.Rows {
 		class := format.ClassOf(r.Kind)
 		if class != format.ClassCall && class != format.ClassMemory {
 			continue
@@ -136,9 +136,9 @@ func TestProfilesBeginWithTheirRoot(t *testing.T) {
 // TestHeapProfileAtAMoment compares the memory profile at several moments with the report memory.
 func TestHeapProfileAtAMoment(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.TrainingRecording(t)
-	tp.AddExit(42, 59*analyzetest.Second+800*analyzetest.Ms)
-	tl := tp.Timeline()
+	recording := analyzetest.TrainingRecording(t)
+	recording.AddExit(42, 59*analyzetest.Second+800*analyzetest.Ms)
+	tl := recording.Timeline()
 	for _, opt := range []memory.Options{
 		{At: query.MomentPeak},
 		{At: query.MomentGivenTime, AtNs: analyzetest.Epoch + 20*analyzetest.Second},

@@ -70,8 +70,8 @@ func profileText(p *profile.Profile) []byte {
 
 func TestHeapProfileGolden(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.TrainingRecording(t)
-	r := tp.AddRow(format.Row{Kind: format.KindStack, StackID: 9, StackStatus: format.StackTruncated})
+	recording := analyzetest.TrainingRecording(t)
+	r := recording.AddRow(format.Row{Kind: format.KindStack, StackID: 9, StackStatus: format.StackTruncated})
 	r.Frames = []format.Frame{
 		{
 			Func:       "cuMemAlloc_v2",
@@ -93,11 +93,11 @@ func TestHeapProfileGolden(t *testing.T) {
 		{Addr: 0x7fff12345678, Type: "jit"},
 	}
 	analyzetest.SetStackAndSite(
-		tp.AddAlloc(40*analyzetest.Second, analyzetest.Us, 0x6000_0000_0000, 3*analyzetest.Mib),
+		recording.AddAlloc(40*analyzetest.Second, analyzetest.Us, 0x6000_0000_0000, 3*analyzetest.Mib),
 		9,
 		"step (train.py:88)",
 	)
-	p, q, none, err := BuildHeapProfile(tp.Timeline(), query.Options{})
+	p, q, none, err := BuildHeapProfile(recording.Timeline(), query.Options{})
 	if err != nil || none != nil || q.Events == 0 {
 		t.Fatal(err, none, q)
 	}
@@ -137,10 +137,10 @@ func TestHeapProfileFollowsTheConventions(t *testing.T) {
 func TestHeapProfileSumsEqualLeaks(t *testing.T) {
 	testclass.Unit(t)
 	r := rand.New(rand.NewPCG(3, 3))
-	tp := analyzetest.NewTestRecording(t)
-	analyzetest.AddRandomProgram(tp, r, 3000) // more sizes at one call site than maxExactSizes
-	tp.AddExit(77, 50*analyzetest.Ms)
-	tl := tp.Timeline()
+	recording := analyzetest.NewTestRecording(t)
+	analyzetest.AddRandomProgram(recording, r, 3000) // more sizes at one call site than maxExactSizes
+	recording.AddExit(77, 50*analyzetest.Ms)
+	tl := recording.Timeline()
 	for _, f := range []query.Filter{
 		{},
 		{Pids: []int32{77}},
@@ -182,9 +182,9 @@ func TestHeapProfileSumsEqualLeaks(t *testing.T) {
 
 func TestHeapProfileWithoutStacks(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
-	tp.AddAlloc(1, 1, 0x1000, 64)
-	p, _, _, err := BuildHeapProfile(tp.Timeline(), query.Options{})
+	recording := analyzetest.NewTestRecording(t)
+	recording.AddAlloc(1, 1, 0x1000, 64)
+	p, _, _, err := BuildHeapProfile(recording.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

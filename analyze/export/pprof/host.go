@@ -47,11 +47,11 @@ type hostProfileType struct {
 }
 
 // valuesOf returns the values of a sample in the order of the sample types.
-func (k *hostProfileType) valuesOf(v *hostSampleValue) []int64 {
+func (t *hostProfileType) valuesOf(v *hostSampleValue) []int64 {
 	switch {
-	case !k.offCPU:
+	case !t.offCPU:
 		return []int64{v.count, v.cpuNs}
-	case !k.onCPU:
+	case !t.onCPU:
 		return []int64{v.count, v.offNs}
 	}
 	return []int64{v.cpuNs, v.offNs, units.EndOfRange(v.cpuNs, v.offNs)}
@@ -124,14 +124,14 @@ func addHostSamples(
 }
 
 // sampleOf returns the stack and the labels of a sample. A wait has a leaf frame with its reason.
-func (k *hostProfileType) sampleOf(key *hostSampleKey) *profileSample {
+func (t *hostProfileType) sampleOf(key *hostSampleKey) *profileSample {
 	s := &profileSample{
 		stack: key.stack, pid: key.Pid, tid: key.Tid, host: true, kind: "running", api: key.call, device: -1,
 	}
 	if key.waits {
 		s.kind, s.reason = key.state, key.reason
 		s.leaf, s.leafModule = key.reason, offCPUModule
-	} else if k.offCPU {
+	} else if t.offCPU {
 		s.leaf, s.leafModule = "running", onCPUModule
 	}
 	return s

@@ -22,10 +22,10 @@ func TestHostProfilesHaveTheTotalsOfTheReport(t *testing.T) {
 	whole := query.Options{}
 	part := query.Options{}
 	part.FromNs, part.ToNs = analyzetest.Epoch+200*analyzetest.Ms, analyzetest.Epoch+3*analyzetest.Second+480*analyzetest.Ms
-	tp := analyzetest.HostRecording(t)
-	tp.AddWait(42, 20*analyzetest.Ms, 500*analyzetest.Ms, 0, "levitating", 0, format.WaitFact{Reason: "boredom"})
-	tp.AddWait(42, 30*analyzetest.Ms, -5, 0, format.StateSleeping, 0, format.WaitFact{}).Message = "{"
-	tl := tp.Timeline()
+	recording := analyzetest.HostRecording(t)
+	recording.AddWait(42, 20*analyzetest.Ms, 500*analyzetest.Ms, 0, "levitating", 0, format.WaitFact{Reason: "boredom"})
+	recording.AddWait(42, 30*analyzetest.Ms, -5, 0, format.StateSleeping, 0, format.WaitFact{}).Message = "{"
+	tl := recording.Timeline()
 	for _, opt := range []query.Options{whole, part} {
 		r, err := cpu.Run(tl, opt)
 		if err != nil {

@@ -51,7 +51,7 @@ type profileType struct {
 }
 
 // isMemory reports whether the profile is one of memory.
-func (k *profileType) isMemory() bool { return k.calls == nil && k.host == nil }
+func (t *profileType) isMemory() bool { return t.calls == nil && t.host == nil }
 
 var profileTypes = []profileType{
 	{"heap", "GPU and pinned host memory", heapProfileColumns, 3, nil, nil},

@@ -57,8 +57,8 @@ func pprof(t *testing.T, args ...string) []byte {
 // were checked by eye.
 func TestPprofReadsProfilesOfCalls(t *testing.T) {
 	testclass.Browser(t)
-	tp := analyzetest.WorkloadRecording(t)
-	tl := tp.Timeline()
+	recording := analyzetest.WorkloadRecording(t)
+	tl := recording.Timeline()
 	for _, name := range callTypesWithoutGPU() {
 		analyzetest.CompareGolden(
 			t,
@@ -71,13 +71,13 @@ func TestPprofReadsProfilesOfCalls(t *testing.T) {
 	analyzetest.CompareGolden(t, "pprof.launches.raw.txt", pprof(t, "-raw", launches))
 	analyzetest.CompareGolden(t, "pprof.launches.lines.txt", pprof(t, "-traces", "-lines", "-focus=Mul", launches))
 
-	for _, r := range tp.Rows { // a second run with half as many calls of add, and without copies
+	for _, r := range recording.Rows { // a second run with half as many calls of add, and without copies
 		if r.Kernel == analyzetest.AddKernelName && r.StartNs > analyzetest.Epoch+200*analyzetest.Ms {
 			r.Kind, r.Name, r.Kernel = format.KindAPI, "cuFuncGetAttribute", ""
 		}
 	}
-	tp.Path = filepath.Join(t.TempDir(), "after.parquet")
-	after := profileFile(t, profileOf(t, tp.Timeline(), Options{Type: "launches"}))
+	recording.Path = filepath.Join(t.TempDir(), "after.parquet")
+	after := profileFile(t, profileOf(t, recording.Timeline(), Options{Type: "launches"}))
 	analyzetest.CompareGolden(t, "pprof.launches.diff.txt", pprof(t, "-top", "-diff_base="+launches, after))
 }
 

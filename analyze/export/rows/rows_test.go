@@ -28,14 +28,16 @@ func export(t *testing.T, tl *timeline.Timeline, opt Options) (string, *Stats) {
 
 // smallRecording has a row of every common class, and texts that need quotes.
 func smallRecording(t *testing.T) *analyzetest.TestRecording {
-	tp := analyzetest.NewTestRecording(t)
-	tp.AddRow(format.Row{Kind: format.KindProcess, Name: "=cmd()", Pid: 42, StartNs: analyzetest.Epoch, Device: -1})
-	tp.AddStack(1, "step", "main")
-	analyzetest.SetStackAndSite(tp.AddAlloc(5, 1000, 0x1000, 64), 1, `step, "inner"`)
-	tp.AddAlloc(10, 1000, 0x2000, 1<<40)
-	tp.AddLaunch(1e9, 1000, "axpy<float>\n", 7, 1).Pid = 77
-	tp.AddNVMLSample(0, 2e9, "power_milliwatts", 0.5)
-	return tp
+	recording := analyzetest.NewTestRecording(t)
+	recording.AddRow(
+		format.Row{Kind: format.KindProcess, Name: "=cmd()", Pid: 42, StartNs: analyzetest.Epoch, Device: -1},
+	)
+	recording.AddStack(1, "step", "main")
+	analyzetest.SetStackAndSite(recording.AddAlloc(5, 1000, 0x1000, 64), 1, `step, "inner"`)
+	recording.AddAlloc(10, 1000, 0x2000, 1<<40)
+	recording.AddLaunch(1e9, 1000, "axpy<float>\n", 7, 1).Pid = 77
+	recording.AddNVMLSample(0, 2e9, "power_milliwatts", 0.5)
+	return recording
 }
 
 func TestGolden(t *testing.T) {
@@ -59,17 +61,17 @@ func TestGolden(t *testing.T) {
 // TestRowsAreComplete reads the output of both formats and compares each row with the recording.
 func TestRowsAreComplete(t *testing.T) {
 	testclass.Unit(t)
-	for name, tp := range map[string]*analyzetest.TestRecording{
+	for name, recording := range map[string]*analyzetest.TestRecording{
 		"training": analyzetest.TrainingRecording(t), "hostile": analyzetest.HostileRecording(t),
 		"host": analyzetest.HostRecording(t), "ranks": analyzetest.FourRanksRecording(t),
 	} {
-		tl := tp.Timeline()
+		tl := recording.Timeline()
 		key := func(kind, name, site string, start, ptr int64) string {
 			return strings.ToValidUTF8(fmt.Sprintf("%s %q %q %d %d", kind, strings.ToValidUTF8(name, "\ufffd"),
 				strings.ToValidUTF8(site, "\ufffd"), start, ptr), "\ufffd")
 		}
 		want := make(map[string]int)
-		for _, r := range tp.Rows {
+		for _, r := range recording.Rows {
 			want[key(r.Kind, r.Name, r.Site, r.StartNs, r.Ptr)]++
 		}
 		columns := []string{"kind", "name", "site", "start_ns", "ptr"}
@@ -86,13 +88,13 @@ func TestRowsAreComplete(t *testing.T) {
 			}
 			got[key(r.Kind, r.Name, r.Site, r.StartNs, r.Ptr)]++
 		}
-		if stats.Rows != int64(len(tp.Rows)) || fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("%s: %d rows of %d, or other values", name, stats.Rows, len(tp.Rows))
+		if stats.Rows != int64(len(recording.Rows)) || fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: %d rows of %d, or other values", name, stats.Rows, len(recording.Rows))
 		}
 		text, _ = export(t, tl, Options{Format: CSV})
 		lines, err := csv.NewReader(strings.NewReader(text)).ReadAll()
-		if err != nil || len(lines) != len(tp.Rows)+1 || len(lines[0]) != len(ListColumns()) {
-			t.Errorf("%s: %d lines of CSV for %d rows, %v", name, len(lines), len(tp.Rows), err)
+		if err != nil || len(lines) != len(recording.Rows)+1 || len(lines[0]) != len(ListColumns()) {
+			t.Errorf("%s: %d lines of CSV for %d rows, %v", name, len(lines), len(recording.Rows), err)
 		}
 	}
 }

@@ -90,14 +90,14 @@ func recordings(t *testing.T) map[string]*analyzetest.TestRecording {
 // TestViewColumns compares the columns of every view with their descriptions. It also reads every row.
 func TestViewColumns(t *testing.T) {
 	testclass.Browser(t)
-	for name, tp := range recordings(t) {
-		tp.WriteAndOpen()
+	for name, recording := range recordings(t) {
+		recording.WriteAndOpen()
 		var queries []string
 		for _, v := range Views {
 			queries = append(queries,
 				"select column_name from (describe "+v.Name+")", "select count(columns(*)) from "+v.Name)
 		}
-		results := queryViews(t, []*Source{newSource(t, tp.Path)}, queries...)
+		results := queryViews(t, []*Source{newSource(t, recording.Path)}, queries...)
 		for i, v := range Views {
 			var got, want []string
 			for _, row := range results[2*i] {
@@ -122,10 +122,10 @@ func TestViewColumns(t *testing.T) {
 // TestViewsHaveAllRows compares the number of rows in each view with the rows that were written.
 func TestViewsHaveAllRows(t *testing.T) {
 	testclass.Browser(t)
-	for name, tp := range recordings(t) {
-		tp.WriteAndOpen()
+	for name, recording := range recordings(t) {
+		recording.WriteAndOpen()
 		want := make(map[string]int)
-		for _, r := range tp.Rows {
+		for _, r := range recording.Rows {
 			want["recording_rows"]++
 			switch class := format.ClassOf(r.Kind); {
 			case class == format.ClassMemory || class == format.ClassCall:
@@ -155,7 +155,7 @@ func TestViewsHaveAllRows(t *testing.T) {
 		for _, view := range views {
 			counts = append(counts, "(select count(*) from "+view+")::integer as "+view)
 		}
-		row := queryOne(t, []*Source{newSource(t, tp.Path)}, "select "+strings.Join(counts, ", "))
+		row := queryOne(t, []*Source{newSource(t, recording.Path)}, "select "+strings.Join(counts, ", "))
 		for _, view := range views {
 			if row[view] != float64(want[view]) {
 				t.Errorf("%s: view %s has %v rows, want %d", name, view, row[view], want[view])
@@ -168,8 +168,8 @@ func TestViewsHaveAllRows(t *testing.T) {
 // were, how many ended, and every block that lives at the end.
 func TestAllocationsAreTheReplay(t *testing.T) {
 	testclass.Browser(t)
-	for name, tp := range recordings(t) {
-		tl := tp.Timeline()
+	for name, recording := range recordings(t) {
+		tl := recording.Timeline()
 		counts := make(map[livemem.ChangeKind]int)
 		var bytes int64
 		live, err := tl.ReplayMemory(func(_ *livemem.Set, c *livemem.Change) {
@@ -193,7 +193,7 @@ func TestAllocationsAreTheReplay(t *testing.T) {
 			blocks,
 			liveBytes,
 		)
-		got := queryOne(t, []*Source{newSource(t, tp.Path)}, `select printf(
+		got := queryOne(t, []*Source{newSource(t, recording.Path)}, `select printf(
 			'%d allocations, %s bytes, %d freed, %d reused, %d ended with the process; %d blocks live, %s bytes',
 			count(*), coalesce(sum(bytes), 0)::varchar, count(*) filter (end_by = 'free'),
 			count(*) filter (end_by = 'reuse'), count(*) filter (end_by = 'exit'),
@@ -208,8 +208,8 @@ func TestAllocationsAreTheReplay(t *testing.T) {
 // TestOldRecording reads a recording of version 1.0, which lacks columns, together with a new one.
 func TestOldRecording(t *testing.T) {
 	testclass.Browser(t)
-	tp := analyzetest.TrainingRecording(t)
-	tp.WriteAndOpen()
+	recording := analyzetest.TrainingRecording(t)
+	recording.WriteAndOpen()
 	old := analyzetest.RepositoryPath(t, "format", "testdata", "v1.0.parquet")
 	rec := analyzetest.OpenRecording(t, old)
 	want := make(map[string]int)
@@ -218,7 +218,7 @@ func TestOldRecording(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	results := queryViews(t, []*Source{newSource(t, old), newSource(t, tp.Path)},
+	results := queryViews(t, []*Source{newSource(t, old), newSource(t, recording.Path)},
 		"select class, count(*)::integer as n from recording_rows where recording = '"+old+"' group by class",
 		"select count(distinct recording)::integer as n from calls")
 	got := make(map[string]int)
@@ -344,15 +344,15 @@ func TestDuckDBReadsLiterals(t *testing.T) {
 // TestSteps compares the view with the steps that the model finds.
 func TestSteps(t *testing.T) {
 	testclass.Browser(t)
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	for i := range int64(400) {
-		tp.AddLaunch(i*analyzetest.Ms, 1000, fmt.Sprintf("kernel%d", i%4), 7, 0)
+		recording.AddLaunch(i*analyzetest.Ms, 1000, fmt.Sprintf("kernel%d", i%4), 7, 0)
 	}
-	steps, err := FindSteps(tp.Timeline())
+	steps, err := FindSteps(recording.Timeline())
 	if err != nil || len(steps) < 90 {
 		t.Fatal(err, len(steps))
 	}
-	source := newSource(t, tp.Path)
+	source := newSource(t, recording.Path)
 	source.Steps = steps
 	row := queryOne(t, []*Source{source}, `select count(*)::integer as n, sum(operations)::integer as operations,
 		max(step)::integer as last, sum(dur_ns)::varchar as ns from steps`)

@@ -16,8 +16,8 @@ import (
 // an error or a note.
 func TestReportsWithoutAllocatorEvents(t *testing.T) {
 	testclass.Unit(t)
-	tp, w := analyzetest.ReportedTrainingRecording(t, analyzetest.TorchConf{}, 3_000_000)
-	tl := tp.Timeline()
+	recording, w := analyzetest.ReportedTrainingRecording(t, analyzetest.TorchConf{}, 3_000_000)
+	tl := recording.Timeline()
 	r, err := allocator.RunWithOptions(tl, allocator.Options{})
 	if err != nil {
 		t.Fatal(err)

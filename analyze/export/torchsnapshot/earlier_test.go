@@ -14,7 +14,7 @@ import (
 // TestSnapshotHasEarlierBlocks reads the state of an allocator in a recording without its first events.
 func TestSnapshotHasEarlierBlocks(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	s := state.AllocatorState{
 		Pid: 42, Ranges: []state.AllocatorRange{{Ptr: 0x7e0000000000, Bytes: 20 << 20}},
 		Blocks: []state.AllocatorBlock{
@@ -23,13 +23,13 @@ func TestSnapshotHasEarlierBlocks(t *testing.T) {
 		},
 	}
 	s.Allocated, s.Reserved = 4<<20, 20<<20
-	tp.Rows = append(tp.Rows, analyzetest.EarlierRows(&s, analyzetest.Epoch+analyzetest.Second)...)
-	tp.AddRow(format.Row{
+	recording.Rows = append(recording.Rows, analyzetest.EarlierRows(&s, analyzetest.Epoch+analyzetest.Second)...)
+	recording.AddRow(format.Row{
 		Kind: format.KindAllocator, Name: format.AllocatorAlloc, MemoryKind: format.MemoryTorch, Pid: 42, Tid: 42,
 		StartNs: analyzetest.Epoch + 2*analyzetest.Second, Ptr: 0x7e0000600000, Bytes: 2 << 20,
 		AllocatedBytes: 4 << 20, ReservedBytes: 20 << 20,
 	})
-	snapshot, err := torchsnapshot.NewSnapshot(tp.Timeline(), torchsnapshot.Options{At: query.MomentEnd})
+	snapshot, err := torchsnapshot.NewSnapshot(recording.Timeline(), torchsnapshot.Options{At: query.MomentEnd})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -192,9 +192,9 @@ func takeSnapshot(t testing.TB, tl *timeline.Timeline, opt Options) (*Snapshot, 
 }
 
 // withStacks adds to the tape the stacks to which its events refer.
-func withStacks(tp *analyzetest.TestRecording) {
+func withStacks(recording *analyzetest.TestRecording) {
 	for id := int32(1); id <= 4; id++ {
-		tp.AddRow(
+		recording.AddRow(
 			format.Row{
 				Kind:        format.KindStack,
 				StackID:     id,
@@ -213,16 +213,16 @@ func withStacks(tp *analyzetest.TestRecording) {
 func TestSnapshotMatchesModel(t *testing.T) {
 	testclass.Unit(t)
 	for seed := range uint64(4) {
-		tp, worlds := analyzetest.TorchAllocatorRecording(t, 200+seed, 500, func(w *analyzetest.TorchAllocator) {
+		recording, worlds := analyzetest.TorchAllocatorRecording(t, 200+seed, 500, func(w *analyzetest.TorchAllocator) {
 			if w.Patient = true; w.Pid == 42 {
 				w.Conf = analyzetest.TorchConf{
 					Expandable: seed%2 == 0,
 				} // the same setting for all allocators of the process
 			}
 		})
-		withStacks(tp)
+		withStacks(recording)
 		for _, w := range []*analyzetest.TorchAllocator{worlds[0], worlds[2]} {
-			tp.AddRow(
+			recording.AddRow(
 				format.Row{
 					Kind:    format.KindNote,
 					Name:    format.NoteAllocator,
@@ -231,7 +231,7 @@ func TestSnapshotMatchesModel(t *testing.T) {
 				},
 			)
 		}
-		tl := tp.Timeline()
+		tl := recording.Timeline()
 		for _, w := range worlds {
 			sample := w.Samples[len(w.Samples)*3/4]
 			opt := Options{
@@ -250,7 +250,7 @@ func TestSnapshotMatchesModel(t *testing.T) {
 				t.Fatal(err)
 			}
 			compareSegments(t, &got, analyzetest.FindAllocatorState(list, w))
-			compareTrace(t, &got, tp, w, opt.AtNs)
+			compareTrace(t, &got, recording, w, opt.AtNs)
 			if conf := got.Allocator_settings["PYTORCH_CUDA_ALLOC_CONF"]; conf != w.Conf.String() {
 				t.Errorf("settings %v", got.Allocator_settings)
 			}
@@ -329,13 +329,13 @@ func compareSegments(t *testing.T, got *torchPickle, want state.AllocatorState) 
 func compareTrace(
 	t *testing.T,
 	got *torchPickle,
-	tp *analyzetest.TestRecording,
+	recording *analyzetest.TestRecording,
 	w *analyzetest.TorchAllocator,
 	untilNs int64,
 ) {
 	t.Helper()
 	var rows []*format.Row
-	for _, r := range tp.Rows {
+	for _, r := range recording.Rows {
 		if r.Kind == format.KindAllocator && r.Pid == w.Pid && r.Device == w.Device && r.StartNs <= untilNs {
 			rows = append(rows, r)
 		}
@@ -362,16 +362,16 @@ func compareTrace(
 func TestSnapshotOfARunningProgram(t *testing.T) {
 	testclass.Unit(t)
 	for seed := range uint64(8) {
-		tp, worlds := analyzetest.TorchAllocatorRecording(t, 300+seed, 600, func(w *analyzetest.TorchAllocator) {
+		recording, worlds := analyzetest.TorchAllocatorRecording(t, 300+seed, 600, func(w *analyzetest.TorchAllocator) {
 			w.Conf, w.Patient = analyzetest.TorchConf{Expandable: seed%2 == 0}, true
 		})
 		w := worlds[2]
 		cut := analyzetest.Epoch + w.Samples[200].AtNs
-		tp.Rows = slices.DeleteFunc(
-			tp.Rows,
+		recording.Rows = slices.DeleteFunc(
+			recording.Rows,
 			func(r *format.Row) bool { return r.Kind == format.KindAllocator && r.StartNs < cut },
 		)
-		tl := tp.Timeline()
+		tl := recording.Timeline()
 		hasState := 0
 		for _, sample := range w.Samples[210:] {
 			if sample.Blocks == nil || hasState == 3 {
@@ -424,13 +424,13 @@ func compareOld(t *testing.T, got *torchPickle, want *analyzetest.TorchAllocator
 
 func TestSnapshotOptions(t *testing.T) {
 	testclass.Unit(t)
-	tp, worlds := analyzetest.TorchAllocatorRecording(
+	recording, worlds := analyzetest.TorchAllocatorRecording(
 		t,
 		7,
 		400,
 		func(w *analyzetest.TorchAllocator) { w.Patient = true },
 	)
-	tl := tp.Timeline()
+	tl := recording.Timeline()
 	var several *ProcessCountError
 	if _, err := NewSnapshot(
 		tl,
@@ -494,14 +494,18 @@ func TestSnapshotReadByPyTorch(t *testing.T) {
 	if _, err := os.Stat(viewer); err != nil {
 		t.Skip("no _memory_viz.py; scripts/memory_viz.sh gets it, where PyTorch is installed or can be downloaded")
 	}
-	tp, worlds := analyzetest.TorchAllocatorRecording(
+	recording, worlds := analyzetest.TorchAllocatorRecording(
 		t,
 		9,
 		400,
 		func(w *analyzetest.TorchAllocator) { w.Patient = true },
 	)
-	withStacks(tp)
-	s, data := takeSnapshot(t, tp.Timeline(), Options{At: query.MomentPeak, Filter: query.Filter{Pids: []int32{42}}})
+	withStacks(recording)
+	s, data := takeSnapshot(
+		t,
+		recording.Timeline(),
+		Options{At: query.MomentPeak, Filter: query.Filter{Pids: []int32{42}}},
+	)
 	path := filepath.Join(t.TempDir(), "snapshot.pickle")
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
@@ -547,9 +551,13 @@ json.dump({"stats": viz.segsum(data), "trace": viz.trace(data), "active": of("se
 // which supports few opcodes.
 func TestSnapshotUsesSupportedOpcodes(t *testing.T) {
 	testclass.Unit(t)
-	tp, _ := analyzetest.TorchAllocatorRecording(t, 10, 300, func(w *analyzetest.TorchAllocator) {})
-	withStacks(tp)
-	_, data := takeSnapshot(t, tp.Timeline(), Options{At: query.MomentEnd, Filter: query.Filter{Pids: []int32{42}}})
+	recording, _ := analyzetest.TorchAllocatorRecording(t, 10, 300, func(w *analyzetest.TorchAllocator) {})
+	withStacks(recording)
+	_, data := takeSnapshot(
+		t,
+		recording.Timeline(),
+		Options{At: query.MomentEnd, Filter: query.Filter{Pids: []int32{42}}},
+	)
 	path := filepath.Join(t.TempDir(), "snapshot.pickle")
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)

@@ -24,25 +24,25 @@ type addressRange struct {
 	expandable   bool
 }
 
-func (s addressRange) bytes() int64 { return s.to - s.from }
+func (r addressRange) bytes() int64 { return r.to - r.from }
 
 // addressRanges are stretches that do not overlap, in order of address.
 type addressRanges []addressRange
 
 // findOverlaps returns the range of indexes of the stretches that overlap or touch the addresses
 // from to to.
-func (l addressRanges) findOverlaps(from, to int64) (first, end int) {
-	first, _ = slices.BinarySearchFunc(l, from, func(s addressRange, at int64) int { return cmp.Compare(s.to, at) })
-	for end = first; end < len(l) && l[end].from <= to; end++ {
+func (r addressRanges) findOverlaps(from, to int64) (first, end int) {
+	first, _ = slices.BinarySearchFunc(r, from, func(s addressRange, at int64) int { return cmp.Compare(s.to, at) })
+	for end = first; end < len(r) && r[end].from <= to; end++ {
 	}
 	return first, end
 }
 
 // uncoveredParts returns the parts of s that no stretch of l covers.
-func (l addressRanges) uncoveredParts(s addressRange) addressRanges {
+func (r addressRanges) uncoveredParts(s addressRange) addressRanges {
 	var left addressRanges
-	first, end := l.findOverlaps(s.from, s.to)
-	for _, o := range l[first:end] {
+	first, end := r.findOverlaps(s.from, s.to)
+	for _, o := range r[first:end] {
 		if o.from > s.from {
 			part := s
 			part.to = o.from
@@ -58,10 +58,10 @@ func (l addressRanges) uncoveredParts(s addressRange) addressRanges {
 
 // addRange adds the parts of s that are not yet in l. It merges stretches that touch and have the
 // same stream, pool and kind.
-func (l *addressRanges) addRange(s addressRange) {
-	for _, part := range l.uncoveredParts(s) {
-		first, end := l.findOverlaps(part.from, part.to)
-		list := slices.Clone((*l)[first:end])
+func (r *addressRanges) addRange(s addressRange) {
+	for _, part := range r.uncoveredParts(s) {
+		first, end := r.findOverlaps(part.from, part.to)
+		list := slices.Clone((*r)[first:end])
 		list = append(list, part)
 		slices.SortFunc(list, func(a, b addressRange) int { return cmp.Compare(a.from, b.from) })
 		merged := list[:1]
@@ -75,18 +75,18 @@ func (l *addressRanges) addRange(s addressRange) {
 				merged = append(merged, next)
 			}
 		}
-		*l = slices.Replace(*l, first, end, merged...)
+		*r = slices.Replace(*r, first, end, merged...)
 	}
 }
 
 // removeRange removes a range of addresses.
-func (l *addressRanges) removeRange(from, to int64) {
-	first, end := l.findOverlaps(from, to)
+func (r *addressRanges) removeRange(from, to int64) {
+	first, end := r.findOverlaps(from, to)
 	var left addressRanges
-	for _, s := range (*l)[first:end] {
+	for _, s := range (*r)[first:end] {
 		left = append(left, addressRanges{{from: from, to: to}}.uncoveredParts(s)...)
 	}
-	*l = slices.Replace(*l, first, end, left...)
+	*r = slices.Replace(*r, first, end, left...)
 }
 
 // snapshotSegment is a segment, or a contiguous part of an expandable segment, with its blocks and
@@ -131,16 +131,16 @@ type snapshotScan struct {
 
 // consumeChange follows one change of an allocator. It copies the state before the first change
 // after the moment.
-func (n *snapshotScan) consumeChange(a *caching.Allocator, c *caching.AllocatorChange) {
-	if !n.s.includesAllocator(a.Pid, a.Device) || c.Op == caching.OpBlockResized {
+func (scan *snapshotScan) consumeChange(a *caching.Allocator, c *caching.AllocatorChange) {
+	if !scan.s.includesAllocator(a.Pid, a.Device) || c.Op == caching.OpBlockResized {
 		return
 	}
-	d := n.devices[a]
+	d := scan.devices[a]
 	if d == nil {
 		d = &snapshotDevice{firstNs: c.AtNs, reports: a.Reports}
-		n.devices[a] = d
+		scan.devices[a] = d
 	}
-	if !d.hasState && c.AtNs > n.s.AtNs {
+	if !d.hasState && c.AtNs > scan.s.AtNs {
 		d.copyState(a)
 	}
 	switch c.Op {
@@ -256,9 +256,9 @@ func (d *snapshotDevice) endAllocator(a *caching.Allocator) {
 
 // setDevices sets the devices of the snapshot. If a process had several allocators for a device,
 // because it executed another program, the snapshot has the last one that began before the moment.
-func (n *snapshotScan) setDevices(all *caching.AllocatorSet) {
+func (scan *snapshotScan) setDevices(all *caching.AllocatorSet) {
 	all.EachAllocator(func(a *caching.Allocator) {
-		d := n.devices[a]
+		d := scan.devices[a]
 		if d == nil {
 			return
 		}
@@ -266,17 +266,17 @@ func (n *snapshotScan) setDevices(all *caching.AllocatorSet) {
 			d.endAllocator(a)
 		}
 		d.totals = d.totals.AddTotals(a.Before)
-		for int(a.Device) >= len(n.s.devices) {
-			n.s.devices = append(n.s.devices, nil)
+		for int(a.Device) >= len(scan.s.devices) {
+			scan.s.devices = append(scan.s.devices, nil)
 		}
 		if a.Device < 0 {
 			return
 		}
-		if n.s.devices[a.Device] == nil || d.firstNs <= n.s.AtNs {
-			n.s.devices[a.Device] = d
+		if scan.s.devices[a.Device] == nil || d.firstNs <= scan.s.AtNs {
+			scan.s.devices[a.Device] = d
 		}
 	})
-	for _, d := range n.s.devices {
+	for _, d := range scan.s.devices {
 		if d != nil {
 			d.addOldSegments()
 		}

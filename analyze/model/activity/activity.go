@@ -24,6 +24,8 @@ type Options struct {
 	Window Window
 	// untilNs is when the replay stops, Unix ns; 0: at the end.
 	untilNs int64
+	// keepsOperations makes a log of all operations, so that eachOperation needs no replay.
+	keepsOperations bool
 }
 
 // Compute computes the activity of a recording. It replays the source twice: to pair streams with
@@ -50,8 +52,9 @@ type attempt struct {
 	survey     *survey
 	pairs      map[int32]int32
 	out        *results
-	reader     *reader // after the replay that filled out
-	operations int64   // numbered operations of plausible channels, without slips if all launches are recorded
+	reader     *reader       // after the replay that filled out
+	log        *operationLog // of that replay; nil without Options.keepsOperations
+	operations int64         // numbered operations of plausible channels, without slips if all launches are recorded
 	// conflicts counts how often calls and counters disagreed, also on channels without a pair. slips counts the slips
 	// that no gap explains. A wrong assumption may number as many operations: where launches are not recorded, copies
 	// that ran elsewhere hide them.
@@ -132,8 +135,24 @@ func (a *attempt) judge() error {
 // number replays the source and collects the operations.
 func (a *attempt) number() (err error) {
 	a.out = newResults(&a.opt)
-	a.reader, err = a.numberOperations(&a.opt, a.out)
+	opt := a.opt
+	a.closeLog()
+	if opt.keepsOperations {
+		a.log = newOperationLog()
+		a.out.log, opt.OnUntimed = a.log, a.log.addSpan
+	}
+	if a.reader, err = a.numberOperations(&opt, a.out); err == nil && a.log != nil {
+		a.log.finish()
+	}
 	return err
+}
+
+// closeLog frees the log.
+func (a *attempt) closeLog() {
+	if a.log != nil {
+		a.log.close()
+		a.log = nil
+	}
 }
 
 // isConsistent reports whether nearly all operations have their number, and counters and calls always agreed.
@@ -156,12 +175,14 @@ func (a *attempt) missing() int64 {
 	return a.reader.calls - a.operations
 }
 
-// orBetter returns the better one of two attempts.
+// orBetter returns the better one of two attempts. The other one must not be used any more.
 func (a *attempt) orBetter(b *attempt) *attempt {
+	better, worse := a, b
 	if b.isBetterThan(a) {
-		return b
+		better, worse = b, a
 	}
-	return a
+	worse.closeLog()
+	return better
 }
 
 // isBetterThan compares two assumptions. If both number about as many operations, the one is better under which calls
@@ -192,10 +213,14 @@ func isClearlyLess(a, b int64) bool {
 // result returns the result of the last replay.
 func (a *attempt) result() *Result { return a.out.result(a.reader, a.survey, a.pairs) }
 
-// eachOperation replays the source for yield. It sets Operation.Mean from means.
+// eachOperation calls yield for all operations, with Operation.Mean from means. It reads the log, or replays the source
+// if the log is not complete.
 func (a *attempt) eachOperation(
 	means map[durationKey]*Duration, yield func(*Operation), untimed func(pid, device int32, span Interval),
 ) error {
+	if a.log != nil && a.log.err == nil {
+		return newOperationReader(a.log, meanTables(means), yield, untimed).readAll()
+	}
 	opt := a.opt
 	opt.OnUntimed = untimed
 	_, err := a.numberOperations(&opt, &results{onOperation: yield, means: meanTables(means)})

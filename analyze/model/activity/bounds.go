@@ -33,52 +33,52 @@ type numbering struct {
 }
 
 // add appends bounds for a counter that is not lower than the last one.
-func (b *numbering) add(counter, least, most int64) {
-	if n := len(b.list); n > 0 && b.list[n-1].counter == counter {
-		last := &b.list[n-1]
+func (nb *numbering) add(counter, least, most int64) {
+	if n := len(nb.list); n > 0 && nb.list[n-1].counter == counter {
+		last := &nb.list[n-1]
 		last.least, last.most = max(last.least, least), min(last.most, most)
 		return
 	}
-	b.list = append(b.list, extraBounds{counter: counter, least: least, most: most})
+	nb.list = append(nb.list, extraBounds{counter: counter, least: least, most: most})
 }
 
 // limit adds an upper bound for a counter that has an entry. It returns the lower bound of that entry.
-func (b *numbering) limit(counter, most int64) (least int64, ok bool) {
-	i := b.after(counter - 1)
-	if i == len(b.list) || b.list[i].counter != counter {
+func (nb *numbering) limit(counter, most int64) (least int64, ok bool) {
+	i := nb.after(counter - 1)
+	if i == len(nb.list) || nb.list[i].counter != counter {
 		return 0, false
 	}
-	b.list[i].most = min(b.list[i].most, most)
-	return b.list[i].least, true
+	nb.list[i].most = min(nb.list[i].most, most)
+	return nb.list[i].least, true
 }
 
 // startAt replaces the entries up to a counter by one with the value of extra.
-func (b *numbering) startAt(counter, extra int64) {
-	later := b.list[b.after(counter):]
-	kept := append(b.list[:0], later...)
-	b.list = slices.Insert(kept, 0, extraBounds{counter: counter, least: extra, most: extra})
+func (nb *numbering) startAt(counter, extra int64) {
+	later := nb.list[nb.after(counter):]
+	kept := append(nb.list[:0], later...)
+	nb.list = slices.Insert(kept, 0, extraBounds{counter: counter, least: extra, most: extra})
 }
 
 // after returns the index of the first entry above a counter.
-func (b *numbering) after(counter int64) int {
-	return sort.Search(len(b.list), func(i int) bool { return b.list[i].counter > counter })
+func (nb *numbering) after(counter int64) int {
+	return sort.Search(len(nb.list), func(i int) bool { return nb.list[i].counter > counter })
 }
 
 // close spreads lower bounds forward and upper bounds backward. It must be called before numbers.
-func (b *numbering) close() {
+func (nb *numbering) close() {
 	most := unbounded
-	for i := len(b.list) - 1; i >= 0; i-- {
-		most = min(most, b.list[i].most)
-		b.list[i].most = most
+	for i := len(nb.list) - 1; i >= 0; i-- {
+		most = min(most, nb.list[i].most)
+		nb.list[i].most = most
 	}
 	least, reachLeast, reachMost := -unbounded, -unbounded, -unbounded
-	for i := range b.list {
-		e := &b.list[i]
+	for i := range nb.list {
+		e := &nb.list[i]
 		least = max(least, e.least)
 		e.least = least
 		next := unbounded
-		if i+1 < len(b.list) {
-			next = b.list[i+1].counter - 1
+		if i+1 < len(nb.list) {
+			next = nb.list[i+1].counter - 1
 		}
 		reachLeast = max(reachLeast, next-least)
 		reachMost = max(reachMost, e.counter-e.most)
@@ -102,30 +102,30 @@ func seek(n, near int, reached func(int) bool) int {
 }
 
 // earliest returns the lowest number that the call at a position may have.
-func (b *numbering) earliest(position int64) int64 {
-	i := seek(len(b.list), b.nearLeast, func(i int) bool { return b.list[i].reachLeast >= position })
-	b.nearLeast = i
-	if i == len(b.list) {
+func (nb *numbering) earliest(position int64) int64 {
+	i := seek(len(nb.list), nb.nearLeast, func(i int) bool { return nb.list[i].reachLeast >= position })
+	nb.nearLeast = i
+	if i == len(nb.list) {
 		return unbounded
 	}
-	number := position + b.list[i].least
-	if i == 0 && number <= b.list[0].counter {
+	number := position + nb.list[i].least
+	if i == 0 && number <= nb.list[0].counter {
 		return 0 // nothing bounds the operations before the first sample
 	}
-	return max(b.list[i].counter, number)
+	return max(nb.list[i].counter, number)
 }
 
 // latest returns the highest number that the call at a position may have. It returns unbounded if
 // there is none.
-func (b *numbering) latest(position int64) int64 {
-	i := seek(len(b.list), b.nearMost, func(i int) bool { return b.list[i].reachMost >= position })
-	b.nearMost = i
-	if i == len(b.list) {
+func (nb *numbering) latest(position int64) int64 {
+	i := seek(len(nb.list), nb.nearMost, func(i int) bool { return nb.list[i].reachMost >= position })
+	nb.nearMost = i
+	if i == len(nb.list) {
 		return unbounded
 	}
 	before := -unbounded
 	if i > 0 {
-		before = b.list[i-1].counter + 1
+		before = nb.list[i-1].counter + 1
 	}
-	return max(before, position+b.list[i].most)
+	return max(before, position+nb.list[i].most)
 }

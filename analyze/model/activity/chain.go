@@ -28,6 +28,11 @@ type chainOperation struct {
 	followsKnown bool
 	// inOrder reports that the call came after all earlier calls of the stream.
 	inOrder bool
+	// isLate reports that it came after later operations of its stream had been finished.
+	isLate bool
+	// isGuessed reports that guess was used for its most probable start.
+	isGuessed bool
+	guess     guess
 	// isAssumed reports that it is the record of an event of unknown timing without a number: perhaps it is no
 	// operation. It has no times.
 	isAssumed bool
@@ -84,6 +89,7 @@ func (s *streamChain) newOperation() *chainOperation { return s.operations.next(
 // add adds an operation of newOperation whose start is final, and finishes the operations before it.
 func (s *streamChain) add(w *chainOperation) {
 	if w.number <= s.finished { // it was given up
+		w.isLate = true
 		s.finish(w, nil)
 		return
 	}
@@ -133,7 +139,7 @@ func (s *streamChain) follower() (next *chainOperation, ok bool) {
 func (s *streamChain) finishFirst(end *chainOperation) {
 	first := &s.operations.items[0]
 	if s.finished == 0 {
-		first.guessStart(nil)
+		first.guessStart(0)
 	}
 	s.finished = first.number
 	if len(s.operations.items) == 1 {
@@ -146,7 +152,7 @@ func (s *streamChain) finishFirst(end *chainOperation) {
 			next.beginAfter(first.End.LoNs)
 			next.streamIdle = next.followsKnown && first.End.HiNs <= next.Call.StartNs
 		}
-		next.guessStart(&first.Operation)
+		next.guessStart(first.followedFromNs())
 	}
 	s.operations.drop(1)
 }
@@ -158,7 +164,7 @@ func (r *reader) finishChains() {
 			next, _ := s.follower()
 			s.finishFirst(next)
 		}
-		r.chains[i].deliverGraph()
+		r.chains[i].end()
 	}
 }
 
@@ -172,7 +178,45 @@ func (s *streamChain) finish(w, next *chainOperation) {
 	default:
 		w.setEnd(next)
 	}
+	if log := w.channel.out.log; log != nil {
+		log.addOperation(w)
+	}
 	s.deliver(w)
+}
+
+// end delivers the rest of the stream.
+func (s *streamChain) end() {
+	if !s.hasGraph {
+		return
+	}
+	if log := s.graph.channel.out.log; log != nil {
+		log.endStream(s.graph.Stream)
+	}
+	s.deliverGraph()
+}
+
+// guess has the values from which the most probable start of an operation was guessed. They may become narrower later.
+type guess struct {
+	start, end Interval
+	endQuality Quality
+}
+
+// guessOf returns the values of an operation. The end matters only for copies.
+func guessOf(w *Operation) guess {
+	if !w.isCopy() {
+		return guess{start: w.Start}
+	}
+	return guess{w.Start, w.End, w.EndQuality}
+}
+
+// guessStart sets the most probable start of an operation that is not measured. afterNs is followedFromNs of the
+// operation before it on its stream; 0: there is none.
+func (w *chainOperation) guessStart(afterNs int64) {
+	if w.StartQuality == Unknown || w.StartQuality == Measured {
+		return
+	}
+	w.isGuessed, w.guess = true, guessOf(&w.Operation)
+	w.likelyStartNs = w.guessStartNs(afterNs)
 }
 
 // isAfter reports whether an operation certainly began after the end of another operation of its stream, which ran on

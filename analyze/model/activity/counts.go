@@ -31,19 +31,19 @@ func (c *channelState) isPlausible() bool {
 	return c.counts.Conflicts <= allowed+c.counts.Samples/samplesPerConflict
 }
 
-func (n *OperationCounts) count(w *Operation) {
-	n.Operations++
+func (c *OperationCounts) count(w *Operation) {
+	c.Operations++
 	if w.EndQuality == Measured {
-		n.Ended++
+		c.Ended++
 	}
 	switch w.StartQuality {
 	case Measured:
-		n.Measured++
+		c.Measured++
 	case Bounded:
-		n.Bounded++
+		c.Bounded++
 	case Estimated:
-		n.Estimated++
+		c.Estimated++
 	default:
-		n.Unknown++
+		c.Unknown++
 	}
 }

@@ -90,15 +90,15 @@ const (
 )
 
 // learnGraphs notes the counter of a channel at a moment at which a queue was empty.
-func (v *survey) learnGraphs(pair votePair, counter, atNs int64, calls *queueCalls) {
-	e := v.graphs[pair]
+func (sv *survey) learnGraphs(pair votePair, counter, atNs int64, calls *queueCalls) {
+	e := sv.graphs[pair]
 	if e == nil {
 		e = new(graphEquations)
-		v.graphs[pair] = e
+		sv.graphs[pair] = e
 	}
 	before := *e
 	e.counter, e.atNs, e.calls = counter, atNs, calls
-	if before.calls == nil || len(e.list) >= maxGraphEquations || v.inGap(before.atNs-gapSlackNs, atNs) {
+	if before.calls == nil || len(e.list) >= maxGraphEquations || sv.inGap(before.atNs-gapSlackNs, atNs) {
 		return
 	}
 	eq := graphEquation{operations: counter - before.counter - (calls.others - before.calls.others)}
@@ -168,22 +168,22 @@ func (e *graphEquations) fit(columns map[int32]int, weights, x []float64) {
 }
 
 // unexplained returns the operations that known graphs do not explain.
-func (q *graphEquation) unexplained(known map[int32]int64) int64 {
-	operations := q.operations
-	for _, l := range q.launches {
+func (e *graphEquation) unexplained(known map[int32]int64) int64 {
+	operations := e.operations
+	for _, l := range e.launches {
 		operations -= l.n * known[l.label]
 	}
 	return operations
 }
 
 // operationsOfGraphs returns the graphs whose launches add several operations.
-func (v *survey) operationsOfGraphs() graphOperations {
+func (sv *survey) operationsOfGraphs() graphOperations {
 	type solution struct {
 		known     map[int32]int64
 		satisfied int
 	}
 	best := make(map[int32]solution) // by stream
-	for pair, e := range v.graphs {
+	for pair, e := range sv.graphs {
 		known, satisfied := e.solve()
 		if satisfied < minGraphEquations || satisfied*5 < len(e.list)*4 || satisfied <= best[pair.stream].satisfied {
 			continue
@@ -194,7 +194,7 @@ func (v *survey) operationsOfGraphs() graphOperations {
 	for stream, s := range best {
 		for label, n := range s.known {
 			if n > 1 && n <= maxGraphOperations {
-				operations[graphKey{v.streams.list[stream].Pid, label}] = n
+				operations[graphKey{sv.streams.list[stream].Pid, label}] = n
 			}
 		}
 	}

@@ -15,24 +15,29 @@ type matcher struct {
 }
 
 // fits reports whether the channel may be the only one of the stream.
-func (p *vote) fits() bool { return p.proofs >= 2 && p.changes*4 <= p.marks }
+func (v *vote) fits() bool { return v.proofs >= 2 && v.changes*4 <= v.marks }
 
 // canRun reports whether the channel may run the operations of the stream, alone or with others.
-func (p *vote) canRun() bool { return p.marks > 0 && p.fewer*10 <= p.marks }
+func (v *vote) canRun() bool { return v.marks > 0 && v.fewer*10 <= v.marks }
 
 // pair returns the channel of each stream that has one. It first pairs streams with a channel of
 // their own: counter minus calls is constant for this channel, and varies for all others. Then it
 // pairs streams whose calls add up to the steps of a channel, alone or together with other streams.
 // Streams that share channels follow from the steps in short windows.
-func (v *survey) pair() map[int32]int32 {
-	for _, c := range v.channels {
+func (sv *survey) pair() map[int32]int32 {
+	for _, c := range sv.channels {
 		if c.ToNs < UnknownNs {
-			v.resolve(c, unbounded, 0, UnknownNs) // its last operations may have no sample
+			sv.resolve(c, unbounded, 0, UnknownNs) // its last operations may have no sample
 		} else {
-			v.resolve(c, c.last.Counter+1, UnknownNs, UnknownNs)
+			sv.resolve(c, c.last.Counter+1, UnknownNs, UnknownNs)
 		}
 	}
-	m := matcher{survey: v, pairs: make(map[int32]int32), calls: make(map[int32]int64), candidates: v.findCandidates()}
+	m := matcher{
+		survey:     sv,
+		pairs:      make(map[int32]int32),
+		calls:      make(map[int32]int64),
+		candidates: sv.findCandidates(),
+	}
 	streams := slices.Sorted(maps.Keys(m.candidates))
 	for _, stream := range streams {
 		if c, p := m.leader(
@@ -54,13 +59,13 @@ func (v *survey) pair() map[int32]int32 {
 }
 
 // findCandidates returns the pairs of each stream with channels that lived as long as the stream.
-func (v *survey) findCandidates() map[int32][]votePair {
+func (sv *survey) findCandidates() map[int32][]votePair {
 	most := make(map[int32]int64)
-	for pair, p := range v.votes {
+	for pair, p := range sv.votes {
 		most[pair.stream] = max(most[pair.stream], p.marks)
 	}
 	candidates := make(map[int32][]votePair)
-	for pair, p := range v.votes {
+	for pair, p := range sv.votes {
 		if p.marks > 0 && p.marks*5 >= most[pair.stream]*4 {
 			candidates[pair.stream] = append(candidates[pair.stream], pair)
 		}

@@ -89,28 +89,30 @@ func (w *Operation) EndNs() int64 {
 	return w.End.MiddleNs()
 }
 
-// guessStart sets the most probable start of an operation that is not measured: after the end of the operation
-// before it on its stream, and after its call.
-func (w *Operation) guessStart(previous *Operation) {
-	if w.StartQuality == Unknown || w.StartQuality == Measured {
-		return
-	}
+// guessStartNs returns the most probable start of an operation that is not measured, in Unix ns: after its call and
+// after afterNs, which is followedFromNs of the operation before it on its stream.
+func (w *Operation) guessStartNs(afterNs int64) int64 {
 	ns := w.Call.StartNs
 	if w.Call.EndNs != UnknownNs && !w.Call.Waits {
 		ns = w.Call.EndNs
 	}
-	ns += idleStartNs
-	switch {
-	case previous == nil || previous.StartQuality == Unknown:
-	case previous.isCopy() && previous.EndQuality >= Bounded:
-		ns = max(ns, previous.EndNs()+gapMeanNs)
-	case previous.Mean != nil:
-		ns = max(ns, previous.StartNs()+int64(previous.Mean.MeanNs)+gapMeanNs)
-	}
+	ns = max(ns+idleStartNs, afterNs)
 	if w.isCopy() && w.EndQuality == Measured && w.Mean != nil && !w.BeginsAtCall() {
 		ns = max(ns, w.EndNs()-int64(w.Mean.MeanNs))
 	}
-	w.likelyStartNs = min(max(ns, w.Start.LoNs), w.Start.HiNs)
+	return min(max(ns, w.Start.LoNs), w.Start.HiNs)
+}
+
+// followedFromNs returns when the next operation of the stream can probably begin, Unix ns; 0: it is unknown.
+func (w *Operation) followedFromNs() int64 {
+	switch {
+	case w.StartQuality == Unknown:
+	case w.isCopy() && w.EndQuality >= Bounded:
+		return w.EndNs() + gapMeanNs
+	case w.Mean != nil:
+		return w.StartNs() + int64(w.Mean.MeanNs) + gapMeanNs
+	}
+	return 0
 }
 
 // ProbableEnd returns the end of the operation in Unix ns: if it is not measured, the start plus the mean
@@ -135,11 +137,16 @@ func (w *Operation) ProbableEnd() (Interval, Quality) {
 
 // boundDuration sets the duration from start and end.
 func (w *Operation) boundDuration() {
-	w.Duration, w.DurationQuality = Interval{}, Unknown
-	if w.StartQuality >= Bounded && w.EndQuality >= Bounded {
-		w.Duration = Interval{max(0, w.End.LoNs-w.Start.HiNs), max(0, w.End.HiNs-w.Start.LoNs)}
-		w.DurationQuality = min(w.StartQuality, w.EndQuality)
+	w.Duration, w.DurationQuality = w.boundedDuration()
+}
+
+// boundedDuration returns the duration that follows from start and end.
+func (w *Operation) boundedDuration() (Interval, Quality) {
+	if w.StartQuality < Bounded || w.EndQuality < Bounded {
+		return Interval{}, Unknown
 	}
+	duration := Interval{max(0, w.End.LoNs-w.Start.HiNs), max(0, w.End.HiNs-w.Start.LoNs)}
+	return duration, min(w.StartQuality, w.EndQuality)
 }
 
 // QueueTime returns how long the operation waited from the start of its call until its own start, in ns.

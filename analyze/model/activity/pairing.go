@@ -20,14 +20,14 @@ type vote struct {
 
 // resolve bounds the counters of the marks of a channel, and counts votes. The next sampled operation
 // has the number counter, and ended between startNs and endNs.
-func (v *survey) resolve(c *surveyChannel, counter, startNs, endNs int64) {
+func (sv *survey) resolve(c *surveyChannel, counter, startNs, endNs int64) {
 	for i := range c.marks {
 		m := &c.marks[i]
 		pair := votePair{m.queue.stream, c.Number}
-		p := v.votes[pair]
+		p := sv.votes[pair]
 		if p == nil {
 			p = new(vote)
-			v.votes[pair] = p
+			sv.votes[pair] = p
 		}
 		high := counter
 		if endNs <= m.atNs {
@@ -36,17 +36,17 @@ func (v *survey) resolve(c *surveyChannel, counter, startNs, endNs int64) {
 			high = max(high-1, m.low)
 		}
 		if m.calls != nil && m.low == high {
-			v.learnGraphs(pair, high, m.atNs, m.calls)
+			sv.learnGraphs(pair, high, m.atNs, m.calls)
 		}
-		v.vote(p, m, high)
+		sv.vote(p, m, high)
 	}
 	c.marks = c.marks[:0]
 }
 
 // vote compares the calls that are done with the counter, which was at most high.
-func (v *survey) vote(p *vote, m *mark, high int64) {
+func (sv *survey) vote(p *vote, m *mark, high int64) {
 	least, most := m.low-m.issued, high-m.done
-	if !p.marked || v.inGap(p.atNs-gapSlackNs, m.atNs) {
+	if !p.marked || sv.inGap(p.atNs-gapSlackNs, m.atNs) {
 		p.least, p.most, p.lowest = least, most, least
 	} else {
 		calls := m.done - p.done
@@ -70,32 +70,32 @@ func (v *survey) vote(p *vote, m *mark, high int64) {
 
 // nameDevices sets the device of each channel: that of its streams, or the only device that the process
 // used.
-func (v *survey) nameDevices(pairs map[int32]int32) {
+func (sv *survey) nameDevices(pairs map[int32]int32) {
 	only := make(map[int32]int32) // by process; -1: several devices, or an unknown one
-	for i := range v.streams.list {
-		s := &v.streams.list[i]
+	for i := range sv.streams.list {
+		s := &sv.streams.list[i]
 		if device, ok := only[s.Pid]; ok && device != s.Device {
 			only[s.Pid] = -1
 		} else {
 			only[s.Pid] = max(s.Device, -1)
 		}
 	}
-	for _, c := range v.channels {
+	for _, c := range sv.channels {
 		if device, ok := only[c.Pid]; ok && c.Device < 0 {
 			c.Device = device
 		}
 	}
 	for stream, channel := range pairs {
-		v.channels[channel].Device = v.streams.list[stream].Device
+		sv.channels[channel].Device = sv.streams.list[stream].Device
 	}
 }
 
 // channelStates returns the channels with their clocks. Channels of one GPU in a process share a
 // clock.
-func (v *survey) channelStates(pairs map[int32]int32, out *results) map[int32]*channelState {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.nameDevices(pairs)
+func (sv *survey) channelStates(pairs map[int32]int32, out *results) map[int32]*channelState {
+	sv.mu.Lock()
+	defer sv.mu.Unlock()
+	sv.nameDevices(pairs)
 	type key struct{ pid, device, channel int32 }
 	keyOf := func(c *surveyChannel) key {
 		if c.Device < 0 {
@@ -104,7 +104,7 @@ func (v *survey) channelStates(pairs map[int32]int32, out *results) map[int32]*c
 		return key{c.Pid, c.Device, 0}
 	}
 	points := make(map[key][]clockPoint)
-	for _, c := range v.channels {
+	for _, c := range sv.channels {
 		points[keyOf(c)] = append(points[keyOf(c)], c.clock.list...)
 	}
 	clocks := make(map[key]*Clock)
@@ -112,7 +112,7 @@ func (v *survey) channelStates(pairs map[int32]int32, out *results) map[int32]*c
 		clocks[k] = newClock(p)
 	}
 	states := make(map[int32]*channelState)
-	for number, c := range v.channels {
+	for number, c := range sv.channels {
 		states[number] = newChannelState(c.Channel, clocks[keyOf(c)], out)
 	}
 	return states

@@ -1,10 +1,6 @@
 package activity
 
-// A replay of operations and what a report does with them take about as long. So the replay runs in a goroutine of its
-// own, and passes operations in batches.
-
-// batchSize is the number of operations in a batch, and maxBatches the number of batches that exist at a time.
-const batchSize, maxBatches = 256, 4
+import "github.com/gpurec/gpurec/analyze/model/timeline"
 
 // passedOperation is an operation, or a span of time in which untimed operations may have run.
 type passedOperation struct {
@@ -14,77 +10,32 @@ type passedOperation struct {
 	span        Interval
 }
 
-// operationPipe passes operations from one goroutine to another in order.
-type operationPipe struct {
-	full  chan []passedOperation
-	empty chan []passedOperation
-	batch []passedOperation // owned by the sender
-}
-
-func newOperationPipe() *operationPipe {
-	p := &operationPipe{full: make(chan []passedOperation, maxBatches), empty: make(chan []passedOperation, maxBatches)}
-	for range maxBatches - 1 {
-		p.empty <- nil // memory is taken when it is needed
-	}
-	return p
-}
-
-// next returns the place of the next operation of the batch.
-func (p *operationPipe) next() *passedOperation {
-	if len(p.batch) == batchSize {
-		p.full <- p.batch
-		p.batch = (<-p.empty)[:0]
-	}
-	if cap(p.batch) == 0 {
-		p.batch = make([]passedOperation, 0, batchSize)
-	}
-	p.batch = p.batch[:len(p.batch)+1]
-	return &p.batch[len(p.batch)-1]
-}
-
-// sendOperation sends an operation.
-func (p *operationPipe) sendOperation(w *Operation) {
-	to := p.next()
-	to.Operation, to.isSpan = *w, false
-}
-
-// sendSpan sends a span of time.
-func (p *operationPipe) sendSpan(pid, device int32, span Interval) {
-	to := p.next()
-	to.isSpan, to.pid, to.device, to.span = true, pid, device, span
-}
-
-// end sends the last batch.
-func (p *operationPipe) end() {
-	p.full <- p.batch
-	close(p.full)
-}
-
-// receive calls yield and untimed, unless it is nil, for all that is sent.
-func (p *operationPipe) receive(yield func(*Operation), untimed func(pid, device int32, span Interval)) {
-	for batch := range p.full {
-		for i := range batch {
-			switch w := &batch[i]; {
-			case !w.isSpan:
-				yield(&w.Operation)
-			case untimed != nil:
-				untimed(w.pid, w.device, w.span)
-			}
-		}
-		p.empty <- batch
-	}
-}
-
-// eachOperationAlongside is eachOperation with the replay in another goroutine.
+// eachOperationAlongside is eachOperation with its reading in another goroutine: what a report does with the operations
+// takes about as long.
 func (a *attempt) eachOperationAlongside(
 	means map[durationKey]*Duration, yield func(*Operation), untimed func(pid, device int32, span Interval),
 ) error {
-	p := newOperationPipe()
+	operations := timeline.NewPipe[passedOperation]()
+	sendOperation := func(w *Operation) {
+		to := operations.Next()
+		to.Operation, to.isSpan = *w, false
+	}
+	sendSpan := func(pid, device int32, span Interval) {
+		to := operations.Next()
+		to.isSpan, to.pid, to.device, to.span = true, pid, device, span
+	}
 	result := make(chan error, 1)
 	go func() {
-		result <- a.eachOperation(means, p.sendOperation, p.sendSpan)
-		p.end()
+		result <- a.eachOperation(means, sendOperation, sendSpan)
+		operations.End()
 	}()
-	p.receive(yield, untimed)
+	operations.Receive(func(w *passedOperation) {
+		switch {
+		case !w.isSpan:
+			yield(&w.Operation)
+		case untimed != nil:
+			untimed(w.pid, w.device, w.span)
+		}
+	})
 	return <-result
 }

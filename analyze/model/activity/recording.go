@@ -65,8 +65,8 @@ func (a *Activity) MeanOf(pid int32, op Op, label int32) *Duration {
 }
 
 // EachOperation calls yield for each operation with a channel, in the whole recording. Operations of a channel come in
-// the order of their calls. The pointer is valid until yield returns. Several goroutines may call
-// EachOperation. It returns errors of reading the recording.
+// the order of their calls, without Call.Event. The pointer is valid until yield returns. Several goroutines may call
+// EachOperation. It returns errors of reading the recording, or of a file that has the operations.
 func (a *Activity) EachOperation(yield func(*Operation)) error {
 	return a.EachOperationOrSpan(yield, nil)
 }
@@ -80,12 +80,22 @@ func (a *Activity) EachOperationOrSpan(yield func(*Operation), untimed func(pid,
 	return a.plan.eachOperationAlongside(a.means, yield, untimed)
 }
 
+// replayLock is the key of a lock in the memo of a Timeline. The activities of several windows are computed one after
+// the other, because each needs much memory.
+type replayLock struct{}
+
 // compute computes the activity of a recording in a window. It reads the recording up to untilNs, Unix ns;
 // 0 means all of it.
 func compute(t *timeline.Timeline, w query.Window, untilNs int64) (*Activity, error) {
 	if len(t.Facts.Channels) == 0 {
 		return &Activity{Result: new(Result)}, nil
 	}
+	replaying, err := timeline.Remember(t, replayLock{}, func() (*sync.Mutex, error) { return new(sync.Mutex), nil })
+	if err != nil {
+		return nil, err
+	}
+	replaying.Lock()
+	defer replaying.Unlock()
 	labels := new(labelTable)
 	timing, err := readEventTiming(t)
 	if err != nil {
@@ -113,7 +123,7 @@ func compute(t *timeline.Timeline, w query.Window, untilNs int64) (*Activity, er
 		return t.WrapReadError(mergeRows(t, m, untilNs, to))
 	}
 	plan, err := findBest(read, recordedChannels(t), Options{
-		Gaps: recordedGaps(t), Window: Window(w), untilNs: untilNs,
+		Gaps: recordedGaps(t), Window: Window(w), untilNs: untilNs, keepsOperations: true,
 	})
 	if err != nil {
 		return nil, err

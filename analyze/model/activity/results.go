@@ -95,6 +95,7 @@ type DeviceActivity struct {
 type results struct {
 	onOperation func(*Operation)     // if it is set, it is called, and nothing is collected
 	means       map[int32]*meanTable // of Operation.Mean, by process
+	log         *operationLog        // of all operations; nil: there is none
 	random      *rand.Rand
 	equations   map[int32]*equationSet // by process
 	streams     []streamResult

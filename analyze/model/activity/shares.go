@@ -34,8 +34,8 @@ type callWindows struct {
 }
 
 // noteWindow ends a window at ns if it is over.
-func (v *survey) noteWindow(ns int64) {
-	w := &v.windows
+func (sv *survey) noteWindow(ns int64) {
+	w := &sv.windows
 	if n := len(w.list); n > 0 && ns-w.list[n-1].atNs < w.spanNs {
 		return
 	}
@@ -48,16 +48,16 @@ func (v *survey) noteWindow(ns int64) {
 	}
 	c := callWindow{
 		atNs:     ns,
-		issued:   make([]int64, min(len(v.streams.list), maxWindowStreams)),
-		counters: make([]int64, len(v.numbers)),
+		issued:   make([]int64, min(len(sv.streams.list), maxWindowStreams)),
+		counters: make([]int64, len(sv.numbers)),
 	}
 	for i := range c.issued {
-		if q := v.queues[int32(i)]; q != nil {
+		if q := sv.queues[int32(i)]; q != nil {
 			c.issued[i] = q.issued
 		}
 	}
-	for i, number := range v.numbers {
-		c.counters[i] = v.channels[number].last.Counter
+	for i, number := range sv.numbers {
+		c.counters[i] = sv.channels[number].last.Counter
 	}
 	w.list = append(w.list, c)
 }

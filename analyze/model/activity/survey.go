@@ -103,7 +103,7 @@ func newSurvey(channels []Channel, gaps []Window) *survey {
 }
 
 // inGap reports whether a gap overlaps a span of time.
-func (v *survey) inGap(fromNs, toNs int64) bool { return overlapsGap(v.gaps, fromNs, toNs) }
+func (sv *survey) inGap(fromNs, toNs int64) bool { return overlapsGap(sv.gaps, fromNs, toNs) }
 
 // overlapsGap reports whether one of the gaps, in order of time, overlaps a span of time.
 func overlapsGap(gaps []Window, fromNs, toNs int64) bool {
@@ -112,145 +112,145 @@ func overlapsGap(gaps []Window, fromNs, toNs int64) bool {
 }
 
 // isComplete reports whether no gap overlaps the life of a channel.
-func (v *survey) isComplete(c *channelState) bool { return !v.inGap(c.FromNs, c.ToNs) }
+func (sv *survey) isComplete(c *channelState) bool { return !sv.inGap(c.FromNs, c.ToNs) }
 
 // AddCall counts a call. It numbers streams by the same calls as reader.AddCall.
-func (v *survey) AddCall(c *Call) {
-	v.beginChannels(c.StartNs)
-	v.returnWaits(c.StartNs)
-	v.noteWindow(c.StartNs)
+func (sv *survey) AddCall(c *Call) {
+	sv.beginChannels(c.StartNs)
+	sv.returnWaits(c.StartNs)
+	sv.noteWindow(c.StartNs)
 	switch c.Op {
 	case OpWaitStream:
-		v.wait(c, v.streams.streamOf(c))
+		sv.wait(c, sv.streams.streamOf(c))
 	case OpWaitContext:
-		for _, stream := range v.ofContext[contextKey{c.Pid, c.Context}] {
-			v.wait(c, stream)
+		for _, stream := range sv.ofContext[contextKey{c.Pid, c.Context}] {
+			sv.wait(c, stream)
 		}
 	case OpWaitEvent:
-		if e, ok := v.events[handleKey{c.Pid, c.Event}]; ok {
-			v.addWait(surveyWait{c.EndNs, e.queue, e.number})
+		if e, ok := sv.events[handleKey{c.Pid, c.Event}]; ok {
+			sv.addWait(surveyWait{c.EndNs, e.queue, e.number})
 		}
 	case OpHoldStream:
-		v.streams.streamOf(c)
+		sv.streams.streamOf(c)
 	case OpMarkEvent:
-		v.markEvent(c)
+		sv.markEvent(c)
 	case OpEndStream:
-		if q := v.queues[v.streams.streamOf(c)]; q != nil {
+		if q := sv.queues[sv.streams.streamOf(c)]; q != nil {
 			q.ended = true
 		}
-		v.streams.endStream(c)
+		sv.streams.endStream(c)
 	case OpEndContext, OpEndDevice:
-		v.streams.endContexts(c)
+		sv.streams.endContexts(c)
 	default:
-		v.addOperation(c)
+		sv.addOperation(c)
 	}
 }
 
-// An operation begins after its call. So the first call after a pause tells its channel from the channels of
-// other streams with as many calls.
+// An operation begins after its call. After a pause, only the channel of this stream can advance. This
+// separates streams with equal call counts.
 const (
 	sparseNs      = 100_000
 	maxEarlyMarks = 4096
 )
 
-func (v *survey) addOperation(c *Call) {
-	stream := v.streams.streamOf(c)
+func (sv *survey) addOperation(c *Call) {
+	stream := sv.streams.streamOf(c)
 	if c.hasNoPlace() {
 		return
 	}
-	number := v.streams.queueOf(c, stream)
-	q := v.queues[number]
+	number := sv.streams.queueOf(c, stream)
+	q := sv.queues[number]
 	if q == nil {
 		q = &surveyQueue{stream: number, byStream: make(map[int32]int64)}
-		v.queues[number] = q
+		sv.queues[number] = q
 	}
 	if c.StartNs-q.calledNs > sparseNs && q.early < maxEarlyMarks {
 		q.early++
-		v.mark(q, c.StartNs)
+		sv.mark(q, c.StartNs)
 	}
 	q.calledNs = c.StartNs
-	operations := v.operations.of(c)
+	operations := sv.operations.of(c)
 	q.calls.add(c)
 	q.issued += operations
-	if len(v.gaps) == 0 || !v.inGap(c.StartNs-gapSlackNs, c.StartNs) {
+	if len(sv.gaps) == 0 || !sv.inGap(c.StartNs-gapSlackNs, c.StartNs) {
 		q.outside += operations
 	}
 	if _, ok := q.byStream[stream]; !ok {
-		if len(v.of[stream]) == 0 {
+		if len(sv.of[stream]) == 0 {
 			key := contextKey{c.Pid, c.Context}
-			v.ofContext[key] = append(v.ofContext[key], stream)
+			sv.ofContext[key] = append(sv.ofContext[key], stream)
 		}
-		v.of[stream] = append(v.of[stream], q)
+		sv.of[stream] = append(sv.of[stream], q)
 	}
 	q.byStream[stream] = q.issued
-	if c.Op == OpRecordEvent && len(v.events) < maxEvents {
-		v.events[handleKey{c.Pid, c.Event}] = surveyEvent{q, q.issued}
+	if c.Op == OpRecordEvent && len(sv.events) < maxEvents {
+		sv.events[handleKey{c.Pid, c.Event}] = surveyEvent{q, q.issued}
 	}
 	if c.Waits {
-		v.addWait(surveyWait{c.EndNs, q, q.issued})
+		sv.addWait(surveyWait{c.EndNs, q, q.issued})
 	}
 }
 
 // markEvent notes the latest record of an event without timing: it is done with the last operation of the
 // stream.
-func (v *survey) markEvent(c *Call) {
-	stream := v.streams.streamOf(c)
+func (sv *survey) markEvent(c *Call) {
+	stream := sv.streams.streamOf(c)
 	key := handleKey{c.Pid, c.Event}
-	delete(v.events, key)
-	q := v.queues[stream]
+	delete(sv.events, key)
+	q := sv.queues[stream]
 	if q == nil {
 		return
 	}
 	if c.AnyTiming {
 		q.uncertain++
 	}
-	if len(v.events) < maxEvents {
-		v.events[key] = surveyEvent{q, q.byStream[stream]}
+	if len(sv.events) < maxEvents {
+		sv.events[key] = surveyEvent{q, q.byStream[stream]}
 	}
 }
 
-func (v *survey) wait(c *Call, stream int32) {
-	for _, q := range v.of[stream] {
-		v.addWait(surveyWait{c.EndNs, q, q.byStream[stream]})
+func (sv *survey) wait(c *Call, stream int32) {
+	for _, q := range sv.of[stream] {
+		sv.addWait(surveyWait{c.EndNs, q, q.byStream[stream]})
 	}
 }
 
 // addWait keeps a wait until it returns.
-func (v *survey) addWait(w surveyWait) {
+func (sv *survey) addWait(w surveyWait) {
 	if w.atNs == UnknownNs || w.number <= w.queue.done {
 		return
 	}
-	at := sort.Search(len(v.waits), func(i int) bool { return v.waits[i].atNs > w.atNs })
-	v.waits = slices.Insert(v.waits, at, w)
+	at := sort.Search(len(sv.waits), func(i int) bool { return sv.waits[i].atNs > w.atNs })
+	sv.waits = slices.Insert(sv.waits, at, w)
 }
 
 // returnWaits marks the moments in which waits returned, up to ns.
-func (v *survey) returnWaits(ns int64) {
+func (sv *survey) returnWaits(ns int64) {
 	n := 0
-	for ; n < len(v.waits) && v.waits[n].atNs <= ns; n++ {
-		if w := &v.waits[n]; w.number > w.queue.done {
+	for ; n < len(sv.waits) && sv.waits[n].atNs <= ns; n++ {
+		if w := &sv.waits[n]; w.number > w.queue.done {
 			w.queue.done = w.number
-			v.mark(w.queue, w.atNs)
+			sv.mark(w.queue, w.atNs)
 		}
 	}
 	if n > 0 {
-		v.waits = slices.Delete(v.waits, 0, n)
+		sv.waits = slices.Delete(sv.waits, 0, n)
 	}
 }
 
 // mark notes how many calls of a queue were done at ns, for each channel of the process.
-func (v *survey) mark(q *surveyQueue, ns int64) {
+func (sv *survey) mark(q *surveyQueue, ns int64) {
 	var calls *queueCalls
-	if q.done == q.issued && len(v.operations) == 0 {
+	if q.done == q.issued && len(sv.operations) == 0 {
 		calls = q.calls.snapshot()
 	}
-	for _, c := range v.byPid[v.streams.list[q.stream].Pid] {
+	for _, c := range sv.byPid[sv.streams.list[q.stream].Pid] {
 		if ns < c.FromNs || ns > c.ToNs {
 			continue
 		}
 		if len(c.marks) >= maxMarks {
 			// the channel does not move
-			v.resolve(c, c.last.Counter+1, UnknownNs, UnknownNs)
+			sv.resolve(c, c.last.Counter+1, UnknownNs, UnknownNs)
 		}
 		c.marks = append(c.marks, mark{q, ns, q.done, q.issued, c.last.Counter, calls})
 	}
@@ -260,26 +260,26 @@ func (v *survey) mark(q *surveyQueue, ns int64) {
 const markInterval = 20_000_000
 
 // markQueuesWithoutWaits notes what was issued of the queues that have no waits.
-func (v *survey) markQueuesWithoutWaits(c *surveyChannel, ns int64) {
+func (sv *survey) markQueuesWithoutWaits(c *surveyChannel, ns int64) {
 	if ns-c.markedNs < markInterval || len(c.marks) >= maxMarks/2 {
 		return
 	}
 	c.markedNs = ns
-	for stream, q := range v.queues {
-		if q.done == 0 && !q.ended && v.streams.list[stream].Pid == c.Pid {
+	for stream, q := range sv.queues {
+		if q.done == 0 && !q.ended && sv.streams.list[stream].Pid == c.Pid {
 			c.marks = append(c.marks, mark{q, ns, 0, q.issued, c.last.Counter, nil})
 		}
 	}
 }
 
 // beginChannels notes the calls before the start of each channel that has begun at ns.
-func (v *survey) beginChannels(ns int64) {
-	for len(v.future) > 0 && v.future[0].FromNs <= ns {
-		c := v.future[0]
-		v.future = v.future[1:]
+func (sv *survey) beginChannels(ns int64) {
+	for len(sv.future) > 0 && sv.future[0].FromNs <= ns {
+		c := sv.future[0]
+		sv.future = sv.future[1:]
 		c.outsideAt = make(map[int32]int64)
-		for stream, q := range v.queues {
-			if v.streams.list[stream].Pid == c.Pid {
+		for stream, q := range sv.queues {
+			if sv.streams.list[stream].Pid == c.Pid {
 				c.outsideAt[stream] = q.outside
 			}
 		}
@@ -287,9 +287,9 @@ func (v *survey) beginChannels(ns int64) {
 }
 
 // AddSample resolves the marks that waited for a sample of the channel.
-func (v *survey) AddSample(s *Sample) {
-	v.returnWaits(s.SeenNs)
-	c := v.channels[s.Channel]
+func (sv *survey) AddSample(s *Sample) {
+	sv.returnWaits(s.SeenNs)
+	c := sv.channels[s.Channel]
 	if c == nil || s.Counter <= c.last.Counter || s.GPUTimeNs <= c.last.GPUTimeNs {
 		return
 	}
@@ -297,14 +297,14 @@ func (v *survey) AddSample(s *Sample) {
 	c.clock.add(s.GPUTimeNs, difference)
 	c.learnOffset(s.SeenNs, difference)
 	if len(c.marks) > 0 {
-		v.resolve(c, s.Counter, s.GPUTimeNs+c.offsetNs-c.offsetSlackNs(), s.GPUTimeNs+c.offsetNs)
+		sv.resolve(c, s.Counter, s.GPUTimeNs+c.offsetNs-c.offsetSlackNs(), s.GPUTimeNs+c.offsetNs)
 	}
-	if len(v.gaps) == 0 || !v.inGap(c.last.SeenNs-gapSlackNs, s.SeenNs) {
+	if len(sv.gaps) == 0 || !sv.inGap(c.last.SeenNs-gapSlackNs, s.SeenNs) {
 		c.outside += s.Counter - c.last.Counter
 	}
 	c.last, c.sampled = *s, true
-	v.lastNs = s.SeenNs
-	v.markQueuesWithoutWaits(c, s.SeenNs)
+	sv.lastNs = s.SeenNs
+	sv.markQueuesWithoutWaits(c, s.SeenNs)
 }
 
 // learnOffset updates the bound of the clock offset.

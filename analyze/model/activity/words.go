@@ -57,15 +57,15 @@ func (e *wordEvidence) contradicts(showsEnds bool) bool {
 type firstTimes struct{ list []int64 }
 
 // add adds a time if the list is not full.
-func (l *firstTimes) add(ns int64) {
-	if len(l.list) < maxTimes {
-		l.list = append(l.list, max(ns, 0))
+func (f *firstTimes) add(ns int64) {
+	if len(f.list) < maxTimes {
+		f.list = append(f.list, max(ns, 0))
 	}
 }
 
 // quantileNs returns the time that one of n times is below, ns. The list must not be empty.
-func (l *firstTimes) quantileNs(n int) int64 {
-	return slices.Sorted(slices.Values(l.list))[len(l.list)/n]
+func (f *firstTimes) quantileNs(n int) int64 {
+	return slices.Sorted(slices.Values(f.list))[len(f.list)/n]
 }
 
 // contradicted returns the channels whose words show something else than the model assumes. Channels of one kind in a

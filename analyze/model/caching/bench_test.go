@@ -26,8 +26,8 @@ func allocatorRecording(t testing.TB, n int) *format.Recording {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tp := analyzetest.NewTestRecording(t)
-	world := analyzetest.NewTorchAllocator(tp, rand.New(rand.NewPCG(1, 1)), 42, 0, analyzetest.TorchConf{})
+	recording := analyzetest.NewTestRecording(t)
+	world := analyzetest.NewTorchAllocator(recording, rand.New(rand.NewPCG(1, 1)), 42, 0, analyzetest.TorchConf{})
 	world.Capacity = 1 << 40
 	for written := 0; written < n; {
 		b := world.AllocBlock(512<<world.R.IntN(14), analyzetest.TorchSegment{})
@@ -36,16 +36,16 @@ func allocatorRecording(t testing.TB, n int) *format.Recording {
 		if len(world.Held) > 2000 {
 			world.FreeBlock(world.Held[world.R.IntN(len(world.Held))])
 		}
-		if len(tp.Rows) > 4000 {
+		if len(recording.Rows) > 4000 {
 			var rows []format.Row
-			for _, r := range tp.Rows {
+			for _, r := range recording.Rows {
 				rows = append(rows, *r)
 			}
 			if err := w.Write(format.ClassAllocator, rows); err != nil {
 				t.Fatal(err)
 			}
 			written += len(rows)
-			tp.Rows = nil
+			recording.Rows = nil
 		}
 	}
 	if err := w.Finish(format.Meta{StartNs: analyzetest.Epoch, EndNs: analyzetest.Epoch + world.Now}); err != nil {

@@ -24,7 +24,7 @@ func TestAllocatorModelIsExact(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			configured := seed%4 != 3 // otherwise the model must infer the configuration
 			same := analyzetest.TorchConf{Expandable: seed%2 == 0, Divisions: int64(seed % 3 * 4)}
-			tp, worlds := analyzetest.TorchAllocatorRecording(t, seed, 500, func(w *analyzetest.TorchAllocator) {
+			recording, worlds := analyzetest.TorchAllocatorRecording(t, seed, 500, func(w *analyzetest.TorchAllocator) {
 				if w.Pid == 42 {
 					w.Conf = same // both allocators of a process have the same configuration
 				}
@@ -33,7 +33,7 @@ func TestAllocatorModelIsExact(t *testing.T) {
 			})
 			if configured {
 				for _, w := range []*analyzetest.TorchAllocator{worlds[0], worlds[2]} {
-					tp.AddRow(
+					recording.AddRow(
 						format.Row{
 							Kind:    format.KindNote,
 							Name:    format.NoteAllocator,
@@ -43,7 +43,7 @@ func TestAllocatorModelIsExact(t *testing.T) {
 					)
 				}
 			}
-			tl := tp.Timeline()
+			tl := recording.Timeline()
 			for _, w := range worlds {
 				compareTotals(t, tl, w)
 				for i := range w.Samples {
@@ -136,12 +136,17 @@ func TestAllocatorModelOfARunningProgram(t *testing.T) {
 	testclass.Unit(t)
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			tp, worlds := analyzetest.TorchAllocatorRecording(t, 100+seed, 600, func(w *analyzetest.TorchAllocator) {
-				w.Conf = analyzetest.TorchConf{Expandable: seed%2 == 0}
-				w.Patient = true
-			})
+			recording, worlds := analyzetest.TorchAllocatorRecording(
+				t,
+				100+seed,
+				600,
+				func(w *analyzetest.TorchAllocator) {
+					w.Conf = analyzetest.TorchConf{Expandable: seed%2 == 0}
+					w.Patient = true
+				},
+			)
 			for _, w := range worlds[:2] {
-				tp.AddRow(
+				recording.AddRow(
 					format.Row{
 						Kind:    format.KindNote,
 						Name:    format.NoteAllocator,
@@ -151,11 +156,11 @@ func TestAllocatorModelOfARunningProgram(t *testing.T) {
 				)
 			}
 			cut := analyzetest.Epoch + worlds[0].Samples[150].AtNs
-			tp.Rows = slices.DeleteFunc(
-				tp.Rows,
+			recording.Rows = slices.DeleteFunc(
+				recording.Rows,
 				func(r *format.Row) bool { return r.Kind == format.KindAllocator && r.StartNs < cut },
 			)
-			tl := tp.Timeline()
+			tl := recording.Timeline()
 			for _, w := range worlds {
 				w.Samples = slices.DeleteFunc(
 					w.Samples,
@@ -235,10 +240,10 @@ func TestAllocatorModelSurvivesRandomEvents(t *testing.T) {
 	names := slices.Sorted(maps.Keys(caching.OpsByEventName))
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 3))
-		tp := analyzetest.NewTestRecording(t)
+		recording := analyzetest.NewTestRecording(t)
 		unit := []int64{512, analyzetest.Mib, 2 * analyzetest.Mib}[r.IntN(3)]
 		for i := range int64(3000) {
-			row := tp.AddRow(format.Row{
+			row := recording.AddRow(format.Row{
 				Kind:    format.KindAllocator,
 				Name:    names[r.IntN(len(names))],
 				StartNs: analyzetest.Epoch + i,
@@ -257,7 +262,7 @@ func TestAllocatorModelSurvivesRandomEvents(t *testing.T) {
 				row.AllocatedBytes, row.ReservedBytes = r.Int64N(40)*unit, r.Int64N(40)*unit
 			}
 		}
-		tl := tp.Timeline()
+		tl := recording.Timeline()
 		list, err := state.ReadAllocators(tl, 0)
 		if err != nil {
 			t.Fatal(err)

@@ -19,13 +19,18 @@ func TestEarlierState(t *testing.T) {
 	testclass.Unit(t)
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			tp, worlds := analyzetest.TorchAllocatorRecording(t, 200+seed, 500, func(w *analyzetest.TorchAllocator) {
-				w.Conf = analyzetest.TorchConf{Expandable: seed%2 == 0}
-				w.Patient = true
-				w.Silent = false
-			})
+			recording, worlds := analyzetest.TorchAllocatorRecording(
+				t,
+				200+seed,
+				500,
+				func(w *analyzetest.TorchAllocator) {
+					w.Conf = analyzetest.TorchConf{Expandable: seed%2 == 0}
+					w.Patient = true
+					w.Silent = false
+				},
+			)
 			for _, w := range worlds[:2] {
-				tp.AddRow(format.Row{
+				recording.AddRow(format.Row{
 					Kind:    format.KindNote,
 					Name:    format.NoteAllocator,
 					Pid:     w.Pid,
@@ -36,7 +41,7 @@ func TestEarlierState(t *testing.T) {
 			var rows []*format.Row
 			for i, w := range worlds {
 				readNs := analyzetest.Epoch + w.Samples[150+int(seed)+i].AtNs
-				list, err := state.ReadAllocators(tp.Timeline(), readNs)
+				list, err := state.ReadAllocators(recording.Timeline(), readNs)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -46,10 +51,10 @@ func TestEarlierState(t *testing.T) {
 					return analyzetest.Epoch+o.AtNs <= readNs
 				})
 			}
-			tp.Rows = append(slices.DeleteFunc(tp.Rows, func(r *format.Row) bool {
+			recording.Rows = append(slices.DeleteFunc(recording.Rows, func(r *format.Row) bool {
 				return r.Kind == format.KindAllocator && r.StartNs < attached
 			}), rows...)
-			tl := tp.Timeline()
+			tl := recording.Timeline()
 			for _, w := range worlds {
 				compareAfterReading(t, tl, w)
 			}
@@ -131,20 +136,20 @@ func compareBlockSizes(
 // TestRefusedState leaves the model as without a state.
 func TestRefusedState(t *testing.T) {
 	testclass.Unit(t)
-	tp, worlds := analyzetest.TorchAllocatorRecording(t, 1, 100, func(*analyzetest.TorchAllocator) {})
-	list, err := state.ReadAllocators(tp.Timeline(), 0)
+	recording, worlds := analyzetest.TorchAllocatorRecording(t, 1, 100, func(*analyzetest.TorchAllocator) {})
+	list, err := state.ReadAllocators(recording.Timeline(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := analyzetest.FindAllocatorState(list, worlds[0])
 	rows := analyzetest.EarlierRows(&s, analyzetest.Epoch+1)
 	rows[1].Bytes += 512
-	tp.Rows = append(tp.Rows, rows...)
-	facts := tp.Timeline().Facts
+	recording.Rows = append(recording.Rows, rows...)
+	facts := recording.Timeline().Facts
 	if len(facts.EarlierStates) != 1 || !strings.Contains(facts.EarlierStates[0].Refused, "do not add up") {
 		t.Errorf("states %+v", facts.EarlierStates[0])
 	}
-	after, err := state.ReadAllocators(tp.Timeline(), 0)
+	after, err := state.ReadAllocators(recording.Timeline(), 0)
 	if got := analyzetest.FindAllocatorState(
 		after,
 		worlds[0],

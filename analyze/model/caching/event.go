@@ -34,7 +34,8 @@ const (
 	OpSegmentUnmapped                       // an expandable segment unmapped memory
 	OpOutOfMemory                           // the allocator could not allocate a block
 	OpSnapshotTaken                         // the program took a snapshot of the allocator
-	// from reported statistics, see reported.go; emitted as OpBlockAllocated
+	// OpReportedAlloc: reported statistics show that a block was allocated, see reported.go; emitted as
+	// OpBlockAllocated.
 	OpReportedAlloc
 	OpReportedFree // reported statistics show that a block was freed; emitted as OpBlockFreeRequested
 
@@ -63,27 +64,27 @@ var OpsByEventName = map[string]AllocatorOp{
 }
 
 // RequestsMemory reports whether the program requested memory. Only such events have a stack.
-func (w AllocatorOp) RequestsMemory() bool {
-	return w.AllocatesBlock() || w >= OpSegmentAllocated && w <= OpOutOfMemory
+func (o AllocatorOp) RequestsMemory() bool {
+	return o.AllocatesBlock() || o >= OpSegmentAllocated && o <= OpOutOfMemory
 }
 
 // AllocatesBlock reports whether the operation allocates a block.
-func (w AllocatorOp) AllocatesBlock() bool { return w == OpBlockAllocated || w == OpReportedAlloc }
+func (o AllocatorOp) AllocatesBlock() bool { return o == OpBlockAllocated || o == OpReportedAlloc }
 
 // isReportedStatistic reports whether the event comes from the allocator's reported statistics.
-func (w AllocatorOp) isReportedStatistic() bool { return w == OpReportedAlloc || w == OpReportedFree }
+func (o AllocatorOp) isReportedStatistic() bool { return o == OpReportedAlloc || o == OpReportedFree }
 
 // ConcernsBlock reports whether the operation allocates or frees a block.
-func (w AllocatorOp) ConcernsBlock() bool {
-	return w <= OpBlockFreeCompleted || w.isReportedStatistic()
+func (o AllocatorOp) ConcernsBlock() bool {
+	return o <= OpBlockFreeCompleted || o.isReportedStatistic()
 }
 
 // ProvesSegment reports whether the event proves that the allocator has memory from the driver. A
 // reported block lies in such memory.
-func (w AllocatorOp) ProvesSegment() bool { return w.ChangesSegment() || w == OpReportedAlloc }
+func (o AllocatorOp) ProvesSegment() bool { return o.ChangesSegment() || o == OpReportedAlloc }
 
 // ChangesSegment reports whether the allocator got memory from the driver or returned it.
-func (w AllocatorOp) ChangesSegment() bool { return w >= OpSegmentAllocated && w <= OpSegmentUnmapped }
+func (o AllocatorOp) ChangesSegment() bool { return o >= OpSegmentAllocated && o <= OpSegmentUnmapped }
 
 // AllocatorKey identifies an allocator: each process has one for each device.
 type AllocatorKey struct{ Pid, Device int32 }

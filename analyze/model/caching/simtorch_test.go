@@ -25,8 +25,8 @@ func TestAllocatorModelEqualsSimtorch(t *testing.T) {
 	for name, conf := range map[string]string{"segments": "", "expandable segments": "expandable_segments:True"} {
 		t.Run(name, func(t *testing.T) {
 			ledger := runTensors(t, conf)
-			tp, points := readSimtorch(t, ledger)
-			tp.AddRow(
+			recording, points := readSimtorch(t, ledger)
+			recording.AddRow(
 				format.Row{
 					Kind:    format.KindNote,
 					Name:    format.NoteAllocator,
@@ -34,27 +34,27 @@ func TestAllocatorModelEqualsSimtorch(t *testing.T) {
 					Message: `{"conf":"` + conf + `"}`,
 				},
 			)
-			whole := totalsAt(t, tp, points)
+			whole := totalsAt(t, recording, points)
 			for i, p := range points {
 				if whole[i].AllocatorTotals != p.totals || whole[i].Disagreed != 0 || !whole[i].FromStart {
 					t.Fatalf("checkpoint %d of device %d:\ngot  %+v\nwant %+v", i, p.device, whole[i], p.totals)
 				}
 			}
 			cut := points[len(points)/3].atNs
-			tp.Rows = slices.DeleteFunc(
-				tp.Rows,
+			recording.Rows = slices.DeleteFunc(
+				recording.Rows,
 				func(r *format.Row) bool { return r.Kind == format.KindAllocator && r.StartNs < cut },
 			)
 			// The totals of a device are unknown before its first event.
 			points = slices.DeleteFunc(points[len(points)/3:], func(p simtorchPoint) bool {
-				return !slices.ContainsFunc(tp.Rows, func(r *format.Row) bool {
+				return !slices.ContainsFunc(recording.Rows, func(r *format.Row) bool {
 					return r.Kind == format.KindAllocator && r.Device == p.device && r.StartNs < p.atNs
 				})
 			})
 			if len(points) < 5 {
 				t.Fatalf("only %d checkpoints after the cut", len(points))
 			}
-			late := totalsAt(t, tp, points)
+			late := totalsAt(t, recording, points)
 			for i, p := range points {
 				got, want := late[i].AllocatorTotals, p.totals
 				first := slices.IndexFunc(points, func(o simtorchPoint) bool { return o.device == p.device })
@@ -95,14 +95,14 @@ type simtorchPoint struct {
 func TestReportsModelEqualsSimtorch(t *testing.T) {
 	testclass.Unit(t)
 	ledger := runTensors(t, "")
-	tp, points := readSimtorch(t, ledger)
+	recording, points := readSimtorch(t, ledger)
 	reports := simtorchReports(t, ledger)
 	// Before the first report, the totals are unknown.
 	points = slices.DeleteFunc(points, func(p simtorchPoint) bool { return lastReport(reports, p) == nil })
-	tp.Rows = append(
-		slices.DeleteFunc(tp.Rows, func(r *format.Row) bool { return r.Kind == format.KindAllocator }),
+	recording.Rows = append(
+		slices.DeleteFunc(recording.Rows, func(r *format.Row) bool { return r.Kind == format.KindAllocator }),
 		reports...)
-	tp.AddRow(
+	recording.AddRow(
 		format.Row{
 			Kind:    format.KindNote,
 			Name:    format.NoteAllocator,
@@ -111,7 +111,7 @@ func TestReportsModelEqualsSimtorch(t *testing.T) {
 		},
 	)
 	check := func(name string, points []simtorchPoint) []state.AllocatorState {
-		states := totalsAt(t, tp, points)
+		states := totalsAt(t, recording, points)
 		for i, p := range points {
 			got := states[i]
 			if got.Allocated != p.totals.Allocated || got.Reserved != lastReport(reports, p).ReservedBytes ||
@@ -128,10 +128,10 @@ func TestReportsModelEqualsSimtorch(t *testing.T) {
 			t.Fatalf("checkpoint %d: %+v, want %+v", i, s, points[i].totals)
 		}
 	}
-	all := slices.Clone(tp.Rows)
+	all := slices.Clone(recording.Rows)
 	cut := points[len(points)/3].atNs
-	tp.Rows = slices.DeleteFunc(
-		tp.Rows,
+	recording.Rows = slices.DeleteFunc(
+		recording.Rows,
 		func(r *format.Row) bool { return r.Kind == format.KindAllocator && r.StartNs < cut },
 	)
 	// totals are known from the first report on
@@ -148,7 +148,7 @@ func TestReportsModelEqualsSimtorch(t *testing.T) {
 	}
 	// The threads' turns decide how many events of a device come late, so this loses events of the whole run.
 	events := make(map[int32]int) // by device
-	tp.Rows = slices.DeleteFunc(all, func(r *format.Row) bool {
+	recording.Rows = slices.DeleteFunc(all, func(r *format.Row) bool {
 		if r.Kind != format.KindAllocator {
 			return false
 		}
@@ -157,9 +157,9 @@ func TestReportsModelEqualsSimtorch(t *testing.T) {
 	})
 	points = points[len(points)-2:]
 	// after lost events the model takes the reported totals
-	for i, s := range totalsAt(t, tp, points) {
+	for i, s := range totalsAt(t, recording, points) {
 		if want := lastReport(
-			tp.Rows,
+			recording.Rows,
 			points[i],
 		).AllocatedBytes; s.Allocated != want || s.Disagreed == 0 ||
 			s.LostFrees == 0 {
@@ -246,13 +246,13 @@ func runTensors(t *testing.T, conf string) string {
 	return ledger
 }
 
-func totalsAt(t *testing.T, tp *analyzetest.TestRecording, points []simtorchPoint) []state.AllocatorState {
+func totalsAt(t *testing.T, recording *analyzetest.TestRecording, points []simtorchPoint) []state.AllocatorState {
 	t.Helper()
 	var times []int64
 	for _, p := range points {
 		times = append(times, p.atNs)
 	}
-	moments, err := state.ReadAllocatorsAt(tp.Timeline(), times)
+	moments, err := state.ReadAllocatorsAt(recording.Timeline(), times)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +274,7 @@ func readSimtorch(t *testing.T, path string) (*analyzetest.TestRecording, []simt
 		t.Fatal(err)
 	}
 	defer f.Close()
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	var points []simtorchPoint
 	columns := make(map[string][]string)
 	for scanner := bufio.NewScanner(f); scanner.Scan(); {
@@ -293,7 +293,7 @@ func readSimtorch(t *testing.T, path string) (*analyzetest.TestRecording, []simt
 		}
 		switch cells[0] {
 		case "event":
-			r := tp.AddRow(format.Row{
+			r := recording.AddRow(format.Row{
 				Kind:       format.KindAllocator,
 				Name:       text("action"),
 				MemoryKind: format.MemoryTorch,
@@ -340,5 +340,5 @@ func readSimtorch(t *testing.T, path string) (*analyzetest.TestRecording, []simt
 		}
 	}
 	slices.SortStableFunc(points, func(a, b simtorchPoint) int { return int(a.atNs - b.atNs) })
-	return tp, points
+	return recording, points
 }

@@ -17,7 +17,7 @@ type SpaceKind uint8
 const (
 	SpaceSegments   SpaceKind = iota // segments of a caching allocator that do not grow
 	SpaceExpandable                  // expandable segments, whose pages can return to the driver
-	// addresses of cuMemAddressReserve with memory mapped to parts of them
+	// SpaceReservation is a range of cuMemAddressReserve with memory mapped to parts of it.
 	SpaceReservation
 )
 
@@ -57,11 +57,11 @@ const (
 )
 
 // fitsRequest reports whether a request of the given bytes fits into the hole.
-func (g SpaceHole) fitsRequest(request int64) bool {
-	if g.bytes < request || g.class == HoleForSmallBlocks && request > MaxSmallRequestBytes {
+func (h SpaceHole) fitsRequest(request int64) bool {
+	if h.bytes < request || h.class == HoleForSmallBlocks && request > MaxSmallRequestBytes {
 		return false
 	}
-	return g.class != HoleForLargeBlocks || request > MaxSmallRequestBytes
+	return h.class != HoleForLargeBlocks || request > MaxSmallRequestBytes
 }
 
 // ExternalFragmentation returns the external fragmentation index, 0 to 1: the share of free bytes

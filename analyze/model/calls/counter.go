@@ -69,20 +69,27 @@ type CallCounter struct {
 
 // NewCallCounter returns a Counter of the calls that pass the filter.
 func NewCallCounter(t *timeline.Timeline, f *query.Filter) *CallCounter {
-	window := f.NarrowWindow(t.RecordingWindow())
-	return &CallCounter{
-		T: t, Filter: f, Window: window, Seen: query.NewSeenCallers(), Weights: t.LaunchWeights(window),
+	u := &CallCounter{
+		T: t, Filter: f, Seen: query.NewSeenCallers(),
 		Calls: make(map[CallName]*CallStats), Kernels: make(map[string]*CallStats),
 	}
+	u.Window = u.windowOfRecording()
+	u.Weights = t.LaunchWeights(u.Window)
+	return u
+}
+
+// windowOfRecording returns the part of the recording's window that the filter selects.
+func (u *CallCounter) windowOfRecording() query.Window {
+	return u.Filter.NarrowWindow(u.T.RecordingWindow())
 }
 
 // CountRecording counts all calls of the recording. It returns errors of reading the recording.
-func (u *CallCounter) CountRecording() error {
-	for _, spans := range [][]timeline.Span{u.T.Memory, u.T.Calls} {
+func (c *CallCounter) CountRecording() error {
+	for _, spans := range [][]timeline.Span{c.T.Memory, c.T.Calls} {
 		for _, s := range spans {
-			u.CountGroup(s.Group)
+			c.CountGroup(s.Group)
 			if err := s.Group.Err(); err != nil {
-				return u.T.WrapReadError(err)
+				return c.T.WrapReadError(err)
 			}
 		}
 	}
@@ -90,56 +97,56 @@ func (u *CallCounter) CountRecording() error {
 }
 
 // CountGroup counts the calls of one row group.
-func (u *CallCounter) CountGroup(g *format.Group) {
-	u.Kind, u.Name, u.Kernel = g.StringsInto(
+func (c *CallCounter) CountGroup(g *format.Group) {
+	c.Kind, c.Name, c.Kernel = g.StringsInto(
 		"kind",
-		u.Kind,
+		c.Kind,
 	), g.StringsInto(
 		"name",
-		u.Name,
+		c.Name,
 	), g.StringsInto(
 		"kernel",
-		u.Kernel,
+		c.Kernel,
 	)
-	kind, name, kernel := u.Kind, u.Name, u.Kernel
-	launch, graph := u.FindLaunches(g)
-	u.Start, u.Dur = g.Int64("start_ns", u.Start), g.Int64("dur_ns", u.Dur)
-	u.Result, u.Flags = g.Int32("result", u.Result), g.Int32("flags", u.Flags)
-	pass := u.NewRowFilter(g, kind, kernel)
+	kind, name, kernel := c.Kind, c.Name, c.Kernel
+	launch, graph := c.FindLaunches(g)
+	c.Start, c.Dur = g.Int64("start_ns", c.Start), g.Int64("dur_ns", c.Dur)
+	c.Result, c.Flags = g.Int32("result", c.Result), g.Int32("flags", c.Flags)
+	pass := c.NewRowFilter(g, kind, kernel)
 	byName := make([]CallStats, len(kind.Dict)*len(name.Dict))
 	byKernel, isKernel := make([]CallStats, len(kernel.Dict)), make([]bool, len(kernel.Dict))
 	for i, name := range kernel.Dict {
 		isKernel[i] = name != ""
 	}
-	for i, start := range u.Start {
-		if start < u.Window.FromNs || start > u.Window.ToNs || !pass(i) {
+	for i, start := range c.Start {
+		if start < c.Window.FromNs || start > c.Window.ToNs || !pass(i) {
 			continue
 		}
 		call := CallStats{Calls: 1, Scaled: sampling.LaunchWeightUnit}
-		if u.Flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0 {
+		if c.Flags[i]&(format.FlagOpen|format.FlagAbandoned) != 0 {
 			call.Open = 1
-		} else if IsErrorResult(u.Result[i]) {
+		} else if IsErrorResult(c.Result[i]) {
 			call.Errors = 1
-			if u.Result[i] == ResultOutOfMemory {
-				u.OutOfMemory++
+			if c.Result[i] == ResultOutOfMemory {
+				c.OutOfMemory++
 			}
 		}
 		if launch[kind.Index[i]] {
-			if u.Flags[i]&format.FlagCaptured != 0 {
+			if c.Flags[i]&format.FlagCaptured != 0 {
 				call.Captured = 1
 			}
 			if graph[name.Index[i]] {
-				u.Work.AddLaunch(true, u.Value[i], u.Result[i], u.Flags[i])
+				c.Work.AddLaunch(true, c.Value[i], c.Result[i], c.Flags[i])
 			} else {
-				u.Work.AddLaunch(false, 0, u.Result[i], u.Flags[i])
-				if u.Weights != nil && call.Captured == 0 {
-					call.Scaled = u.Weights.WeightAt(start)
+				c.Work.AddLaunch(false, 0, c.Result[i], c.Flags[i])
+				if c.Weights != nil && call.Captured == 0 {
+					call.Scaled = c.Weights.WeightAt(start)
 				}
 			}
 		}
-		if u.Flags[i]&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
+		if c.Flags[i]&(format.FlagAbandoned|format.FlagNoReturn) == 0 {
 			call.Timed = 1
-			call.HostNs = max(0, u.Dur[i])
+			call.HostNs = max(0, c.Dur[i])
 			call.MaxNs = call.HostNs
 		}
 		byName[int(kind.Index[i])*len(name.Dict)+int(name.Index[i])].addStats(&call)
@@ -148,26 +155,26 @@ func (u *CallCounter) CountGroup(g *format.Group) {
 		}
 	}
 	for i := range byName {
-		mergeStats(u.Calls, CallName{kind.Dict[i/len(name.Dict)], name.Dict[i%len(name.Dict)]}, &byName[i])
+		mergeStats(c.Calls, CallName{kind.Dict[i/len(name.Dict)], name.Dict[i%len(name.Dict)]}, &byName[i])
 	}
 	for i := range byKernel {
 		if isKernel[i] {
-			mergeStats(u.Kernels, kernel.Dict[i], &byKernel[i])
+			mergeStats(c.Kernels, kernel.Dict[i], &byKernel[i])
 		}
 	}
 }
 
 // FindLaunches reports, for each kind and each function of the row group, whether it is a launch
 // and a graph launch.
-func (u *CallCounter) FindLaunches(g *format.Group) (kinds, graphs []bool) {
-	for _, k := range u.Kind.Dict {
+func (c *CallCounter) FindLaunches(g *format.Group) (kinds, graphs []bool) {
+	for _, k := range c.Kind.Dict {
 		kinds = append(kinds, k == format.KindLaunch)
 	}
-	for _, n := range u.Name.Dict {
+	for _, n := range c.Name.Dict {
 		graphs = append(graphs, catalog.BaseFunctionName(n) == "cuGraphLaunch")
 	}
 	if slices.Contains(graphs, true) {
-		u.Value = g.Float64("value", u.Value)
+		c.Value = g.Float64("value", c.Value)
 	}
 	return kinds, graphs
 }
@@ -184,8 +191,8 @@ func mergeStats[K comparable](into map[K]*CallStats, key K, s *CallStats) {
 
 // NewRowFilter returns a function that reports whether row i of the row group passes the filter. It
 // reads only the columns that the filter needs; kernel may be empty without a filter by kernel.
-func (u *CallCounter) NewRowFilter(g *format.Group, kind, kernel format.Strings) func(i int) bool {
-	f := u.Filter
+func (c *CallCounter) NewRowFilter(g *format.Group, kind, kernel format.Strings) func(i int) bool {
+	f := c.Filter
 	byCaller := f.SelectsCallers()
 	if !byCaller && f.Kernel == nil && f.MinBytes == 0 {
 		return func(int) bool { return true }
@@ -195,30 +202,30 @@ func (u *CallCounter) NewRowFilter(g *format.Group, kind, kernel format.Strings)
 		kernels[i] = f.PassesKernel(kind.Dict[i/len(kernel.Dict)], kernel.Dict[i%len(kernel.Dict)])
 	}
 	if f.MinBytes > 0 {
-		u.Bytes = g.Int64("bytes", u.Bytes)
+		c.Bytes = g.Int64("bytes", c.Bytes)
 	}
 	if byCaller {
-		u.Pid, u.Tid = g.Int32("pid", u.Pid), g.Int32("tid", u.Tid)
-		u.Device, u.Stream = g.Int32("device", u.Device), g.Int64("stream", u.Stream)
-		u.Context = g.Int64("context", u.Context)
+		c.Pid, c.Tid = g.Int32("pid", c.Pid), g.Int32("tid", c.Tid)
+		c.Device, c.Stream = g.Int32("device", c.Device), g.Int64("stream", c.Stream)
+		c.Context = g.Int64("context", c.Context)
 	}
 	return func(i int) bool {
 		if byCaller {
-			device := u.T.DeviceOfCall(u.Pid[i], u.Context[i], u.Device[i])
-			u.Seen.AddCaller(u.Pid[i], u.Tid[i], device, u.Stream[i])
-			if !f.PassesCaller(u.Pid[i], u.Tid[i], device, u.Stream[i]) {
+			device := c.T.DeviceOfCall(c.Pid[i], c.Context[i], c.Device[i])
+			c.Seen.AddCaller(c.Pid[i], c.Tid[i], device, c.Stream[i])
+			if !f.PassesCaller(c.Pid[i], c.Tid[i], device, c.Stream[i]) {
 				return false
 			}
 		}
 		return (f.Kernel == nil || kernels[int(kind.Index[i])*len(kernel.Dict)+int(kernel.Index[i])]) &&
-			(f.MinBytes == 0 || f.PassesSize(kind.At(i), u.Bytes[i]))
+			(f.MinBytes == 0 || f.PassesSize(kind.At(i), c.Bytes[i]))
 	}
 }
 
 // TotalStats returns the sum of all calls that passed the filter.
-func (u *CallCounter) TotalStats() CallStats {
+func (c *CallCounter) TotalStats() CallStats {
 	var sum CallStats
-	for _, s := range u.Calls {
+	for _, s := range c.Calls {
 		sum.addStats(s)
 	}
 	return sum

@@ -19,19 +19,19 @@ type KernelCounts struct {
 }
 
 // AddLaunch counts a launch. For a graph launch, kernels is the number of kernels in the graph.
-func (w *KernelCounts) AddLaunch(graph bool, kernels float64, result, flags int32) {
+func (k *KernelCounts) AddLaunch(graph bool, kernels float64, result, flags int32) {
 	const unfinished = format.FlagOpen | format.FlagAbandoned
 	switch {
 	case flags&unfinished != 0 || result != 0:
 	case flags&format.FlagCaptured != 0:
 		if !graph {
-			w.Captured++
+			k.Captured++
 		}
 	case graph:
-		w.GraphLaunches++
-		w.GraphKernels += max(0, min(units.RoundInt(kernels), maxGraphKernels))
+		k.GraphLaunches++
+		k.GraphKernels += max(0, min(units.RoundInt(kernels), maxGraphKernels))
 	default:
-		w.Launched++
+		k.Launched++
 	}
 }
 
@@ -40,24 +40,24 @@ func (w *KernelCounts) AddLaunch(graph bool, kernels float64, result, flags int3
 const maxGraphKernels = 1 << 30
 
 // KernelsRun returns the number of launched kernels and of kernels in launched graphs.
-func (w *KernelCounts) KernelsRun() int64 { return w.Launched + w.GraphKernels }
+func (k *KernelCounts) KernelsRun() int64 { return k.Launched + k.GraphKernels }
 
 // String describes the counts in words. It returns "" if there were no kernels.
-func (w *KernelCounts) String() string {
-	if w.KernelsRun()+w.Captured == 0 {
+func (k *KernelCounts) String() string {
+	if k.KernelsRun()+k.Captured == 0 {
 		return ""
 	}
-	text := units.FormatCount(w.KernelsRun()) + " run"
-	if w.GraphLaunches > 0 {
+	text := units.FormatCount(k.KernelsRun()) + " run"
+	if k.GraphLaunches > 0 {
 		text += fmt.Sprintf(
 			": %s launched, %s by running %s",
-			units.FormatCount(w.Launched),
-			units.FormatCount(w.GraphKernels),
-			units.CountWithNoun(w.GraphLaunches, "graph"),
+			units.FormatCount(k.Launched),
+			units.FormatCount(k.GraphKernels),
+			units.CountWithNoun(k.GraphLaunches, "graph"),
 		)
 	}
-	if w.Captured > 0 {
-		text += fmt.Sprintf("; %s only captured into graphs", units.FormatCount(w.Captured))
+	if k.Captured > 0 {
+		text += fmt.Sprintf("; %s only captured into graphs", units.FormatCount(k.Captured))
 	}
 	return text
 }

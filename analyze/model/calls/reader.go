@@ -2,6 +2,7 @@ package calls
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/livemem"
@@ -46,13 +47,17 @@ func (c *Call) startsBefore(o *Call) bool {
 // A Reader is not safe for concurrent use.
 type CallReader struct {
 	*CallCounter
-	Kinds []string             // the kinds of calls to read, as in the column kind
+	Kinds []string             // the kinds of calls, as in the column kind
 	Names origin.StringNumbers // names, sites and kernels that Call refers to
 	Sites CallSiteReader       // resolves the call sites
 
+	selected           []string // the kinds to read; nil: all of Kinds
 	ptrs, srcs, Parent []int64
 	copies             format.Strings
 }
+
+// SelectKinds makes the CallReader read only some of Kinds. The numbers of Call.Kind stay the same.
+func (r *CallReader) SelectKinds(kinds []string) { r.selected = append([]string{}, kinds...) }
 
 // NewCallReader returns a Reader for calls of the given kinds that pass the filter.
 func NewCallReader(t *timeline.Timeline, f *query.Filter, kinds ...string) *CallReader {
@@ -67,10 +72,37 @@ func (r *CallReader) EachCall(yield func(*Call) error) error {
 	return r.EachCallFrom(func(s timeline.Span) *format.Group { return s.Group }, yield)
 }
 
-// EachCallFrom works like Each, but gets its row groups from open.
+// EachCallFrom is EachCall with row groups that open returns.
 func (r *CallReader) EachCallFrom(open func(timeline.Span) *format.Group, yield func(*Call) error) error {
+	return r.newFeed(open, yield).Finish()
+}
+
+// CallFeed passes calls to a function as the recording grows: Extend adds rows to its Timeline, and Advance passes them
+// on. Finish ends it. It uses the CallReader, which nothing else may use meanwhile. It is not safe for concurrent use,
+// and not while Extend runs.
+type CallFeed struct {
+	reader *CallReader
+	rows   *timeline.OrderedRows[Call]
+	yield  func(*Call) error
+	// hasAdvanced is set by the first Advance.
+	hasAdvanced bool
+}
+
+// NewFeed returns a CallFeed that calls yield for every call, in the order of start. The pointer is valid until yield
+// returns.
+func (r *CallReader) NewFeed(yield func(*Call) error) *CallFeed {
+	return r.newFeed(func(s timeline.Span) *format.Group { return s.Group }, yield)
+}
+
+// newFeed is NewFeed, but gets its row groups from open.
+func (r *CallReader) newFeed(open func(timeline.Span) *format.Group, yield func(*Call) error) *CallFeed {
+	return &CallFeed{reader: r, rows: timeline.NewOrderedRows(nil, r.newStream(open)), yield: yield}
+}
+
+// newStream returns the functions with which timeline.OrderedRows reads the calls.
+func (r *CallReader) newStream(open func(timeline.Span) *format.Group) timeline.RowStream[Call] {
 	var spare [][]Call
-	return r.T.WrapReadError(timeline.EachRowInOrder(r.T.Calls, timeline.RowStream[Call]{
+	return timeline.RowStream[Call]{
 		Load: func(s timeline.Span) ([]Call, error) {
 			var rows []Call
 			if n := len(spare); n > 0 {
@@ -84,7 +116,33 @@ func (r *CallReader) EachCallFrom(open func(timeline.Span) *format.Group, yield 
 		Release: func(_ timeline.Span, rows []Call) { spare = append(spare, rows) },
 		At:      func(c *Call) int64 { return c.StartNs },
 		Less:    (*Call).startsBefore,
-	}, yield))
+	}
+}
+
+// Advance passes on the calls that started before untilNs, Unix ns. It must not decrease. No call that is added to the
+// Timeline later may have started before it. It returns the first error of reading the recording or of yield; then the
+// feed does not continue.
+func (c *CallFeed) Advance(untilNs int64) error {
+	c.hasAdvanced = true
+	c.reader.Window = c.reader.windowOfRecording()
+	return c.passRows(untilNs)
+}
+
+// Finish passes on all remaining calls. CallCounter.Weights are those of the whole recording only from then on. It
+// returns the first error of reading the recording or of yield.
+func (c *CallFeed) Finish() error {
+	defer c.rows.Close()
+	if c.hasAdvanced {
+		c.reader.Window = c.reader.windowOfRecording()
+		c.reader.Weights = c.reader.T.LaunchWeights(c.reader.Window)
+	}
+	return c.passRows(math.MaxInt64)
+}
+
+func (c *CallFeed) passRows(limitNs int64) error {
+	r := c.reader
+	c.rows.Grow(r.T.Calls, limitNs)
+	return r.T.WrapReadError(c.rows.EachRow(c.yield))
 }
 
 func (r *CallReader) loadGroup(g *format.Group, rows []Call) []Call {
@@ -101,7 +159,10 @@ func (r *CallReader) loadGroup(g *format.Group, rows []Call) []Call {
 	}
 	wanted := make([]int8, len(r.Kind.Dict))
 	for i, k := range r.Kind.Dict {
-		wanted[i] = int8(slices.Index(r.Kinds, k))
+		wanted[i] = -1
+		if r.readsKind(k) {
+			wanted[i] = int8(slices.Index(r.Kinds, k))
+		}
 	}
 	pass := r.NewRowFilter(g, r.Kind, r.Kernel)
 	names, kernels := r.Names.NumbersOf(r.Name.Dict), r.Names.NumbersOf(r.Kernel.Dict)
@@ -152,7 +213,12 @@ func countWanted(kinds []int32, wanted []int8) (n int) {
 }
 
 // readsKind reports whether the Reader reads calls of a kind.
-func (r *CallReader) readsKind(kind string) bool { return slices.Contains(r.Kinds, kind) }
+func (r *CallReader) readsKind(kind string) bool {
+	if r.selected != nil {
+		return slices.Contains(r.selected, kind)
+	}
+	return slices.Contains(r.Kinds, kind)
+}
 
 // readColumns reads the columns of a row group that Call needs.
 func (r *CallReader) readColumns(g *format.Group) {
@@ -262,27 +328,18 @@ func (s *CallSiteReader) PartOfStack(stack int32, by string) int32 {
 	return id
 }
 
-// CountReplayWhile calls read, and replays the memory calls in another goroutine at the same time.
-// It returns the counts of the replay for the quality block. The two share no row group, and
+// CountReplayWhile calls read, and replays the memory calls in another goroutine at the same time, unless another
+// report has done so. It returns the counts of the replay for the quality block. The two share no row group, and
 // neither changes the Timeline.
-func CountReplayWhile(t *timeline.Timeline, read func() error) (*livemem.ReplayCounts, error) {
-	if t.Counts != nil { // every replay gives the same counts
-		return t.Counts, read()
-	}
-	var l *livemem.Set
-	var failed error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		l, failed = t.ReplayMemory(func(*livemem.Set, *livemem.Change) {})
-	}()
-	err := read()
-	<-done
-	if err := cmp.Or(err, failed); err != nil {
+func CountReplayWhile(t *timeline.Timeline, read func() error) (counts *livemem.ReplayCounts, err error) {
+	err = timeline.RunParallel(read, func() (err error) {
+		counts, err = t.ReplayCounts()
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
-	t.Counts = &l.Counts
-	return t.Counts, nil
+	return counts, nil
 }
 
 // BurstDetector finds bursts of events: at least `most` events within withinNs. Events must come in
@@ -296,19 +353,19 @@ type BurstDetector struct {
 
 // AddEvent records an event at atNs. It returns how many events it newly counts as part of a burst,
 // and whether this event starts a burst.
-func (c *BurstDetector) AddEvent(atNs int64, most int, withinNs int64) (joined int64, began bool) {
-	c.fresh++
-	if len(c.starts) < most {
-		c.starts = append(c.starts, atNs)
+func (d *BurstDetector) AddEvent(atNs int64, most int, withinNs int64) (joined int64, began bool) {
+	d.fresh++
+	if len(d.starts) < most {
+		d.starts = append(d.starts, atNs)
 	} else {
-		c.starts[c.next] = atNs
-		c.next = (c.next + 1) % most
+		d.starts[d.next] = atNs
+		d.next = (d.next + 1) % most
 	}
-	was := c.inside
-	if c.inside = len(c.starts) == most && atNs-c.starts[c.next] <= withinNs; !c.inside {
+	was := d.inside
+	if d.inside = len(d.starts) == most && atNs-d.starts[d.next] <= withinNs; !d.inside {
 		return 0, false
 	}
-	joined = int64(min(c.fresh, most))
-	c.fresh = 0
+	joined = int64(min(d.fresh, most))
+	d.fresh = 0
 	return joined, !was
 }

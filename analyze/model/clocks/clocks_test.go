@@ -27,9 +27,9 @@ type simJob struct {
 
 // simHost is a host. Its clock shows true time + aheadNs + time × ppm / 10^6.
 type simHost struct {
-	tp      *analyzetest.TestRecording
-	aheadNs int64
-	ppm     int64
+	recording *analyzetest.TestRecording
+	aheadNs   int64
+	ppm       int64
 }
 
 func (h *simHost) clock(trueNs int64) int64 { return trueNs + h.offset(trueNs) }
@@ -54,12 +54,21 @@ const (
 func newSimJob(t *testing.T, seed uint64, hosts, perHost int, ntp bool) *simJob {
 	j := &simJob{t: t, random: rand.New(rand.NewPCG(seed, 7)), number: make(map[int64]int64)}
 	for i := range hosts {
-		tp := analyzetest.NewTestRecording(t)
-		h := &simHost{tp: tp, aheadNs: j.random.Int64N(2*maxAhead) - maxAhead, ppm: j.random.Int64N(100) - 50}
-		tp.Meta.Host, tp.Meta.BootID, tp.Meta.Complete = fmt.Sprintf("node%d", i), fmt.Sprint(i), format.CompleteYes
-		tp.Meta.EndNs = analyzetest.Epoch + h.clock(jobNs)
-		tp.Meta.StartNs = analyzetest.Epoch + h.clock(0)
-		tp.Path = filepath.Join(t.TempDir(), fmt.Sprintf("node%d.parquet", i))
+		recording := analyzetest.NewTestRecording(t)
+		h := &simHost{
+			recording: recording,
+			aheadNs:   j.random.Int64N(2*maxAhead) - maxAhead,
+			ppm:       j.random.Int64N(100) - 50,
+		}
+		recording.Meta.Host, recording.Meta.BootID, recording.Meta.Complete = fmt.Sprintf(
+			"node%d",
+			i,
+		), fmt.Sprint(
+			i,
+		), format.CompleteYes
+		recording.Meta.EndNs = analyzetest.Epoch + h.clock(jobNs)
+		recording.Meta.StartNs = analyzetest.Epoch + h.clock(0)
+		recording.Path = filepath.Join(t.TempDir(), fmt.Sprintf("node%d.parquet", i))
 		if ntp {
 			h.addSnapshot(j.random, 0)
 			h.addSnapshot(j.random, jobNs)
@@ -76,15 +85,17 @@ func newSimJob(t *testing.T, seed uint64, hosts, perHost int, ntp bool) *simJob 
 func (h *simHost) addSnapshot(random *rand.Rand, trueNs int64) {
 	stated := 5 * analyzetest.Ms
 	real := analyzetest.Epoch + trueNs + random.Int64N(2*stated) - stated
-	h.tp.Meta.Clocks = append(h.tp.Meta.Clocks, format.ClockSnapshot{
-		MonotonicNs: analyzetest.Epoch + h.clock(trueNs) - h.tp.Meta.ClockOffsetNs, RealtimeNs: real,
+	h.recording.Meta.Clocks = append(h.recording.Meta.Clocks, format.ClockSnapshot{
+		MonotonicNs: analyzetest.Epoch + h.clock(trueNs) - h.recording.Meta.ClockOffsetNs, RealtimeNs: real,
 		Sync: &format.ClockSync{Synchronized: true, MaxErrorNs: stated},
 	})
 }
 
 func (j *simJob) addRank(h *simHost) {
 	r := &simRank{host: h, pid: int32(100 + len(j.ranks)), rank: int32(len(j.ranks))}
-	h.tp.AddRow(format.Row{Kind: format.KindProcess, Name: "train", Pid: r.pid, StartNs: analyzetest.Epoch, Device: -1})
+	h.recording.AddRow(
+		format.Row{Kind: format.KindProcess, Name: "train", Pid: r.pid, StartNs: analyzetest.Epoch, Device: -1},
+	)
 	j.ranks = append(j.ranks, r)
 }
 
@@ -99,7 +110,7 @@ func (j *simJob) communicator(r *simRank, numbering string) analyzetest.Communic
 // addCommunicators adds the communicator of all ranks.
 func (j *simJob) addCommunicators(numbering string) {
 	for _, r := range j.ranks {
-		r.host.tp.AddCommunicator(r.host.clock(0), j.communicator(r, numbering))
+		r.host.recording.AddCommunicator(r.host.clock(0), j.communicator(r, numbering))
 	}
 }
 
@@ -150,7 +161,7 @@ func (j *simJob) step(function string, lateNs int64) {
 // call adds the rows of an operation of a rank, and a wait that ends at or after its end.
 func (j *simJob) call(r *simRank, name string, root, peer int32, number, startNs, endNs int64) {
 	entry := 5 * analyzetest.Us
-	row := r.host.tp.AddCollective(r.host.clock(startNs), entry, name, j.communicator(r, ""), number, 256)
+	row := r.host.recording.AddCollective(r.host.clock(startNs), entry, name, j.communicator(r, ""), number, 256)
 	row.Stream = 7
 	switch name {
 	case "ncclBroadcast", "ncclReduce":
@@ -165,12 +176,17 @@ func (j *simJob) call(r *simRank, name string, root, peer int32, number, startNs
 		r.groups++
 		row.Group = r.groups
 		given += 10 * analyzetest.Us
-		end := r.host.tp.AddCall(format.KindCommunicatorCall, "ncclGroupEnd", r.host.clock(given), 3*analyzetest.Us)
+		end := r.host.recording.AddCall(
+			format.KindCommunicatorCall,
+			"ncclGroupEnd",
+			r.host.clock(given),
+			3*analyzetest.Us,
+		)
 		end.Pid, end.Tid, end.Group = r.pid, r.pid, r.groups
 		given += 3 * analyzetest.Us
 	}
 	waitNs := given + j.random.Int64N(analyzetest.Ms)
-	sync := r.host.tp.AddCall(format.KindSync, "cuStreamSynchronize", r.host.clock(waitNs),
+	sync := r.host.recording.AddCall(format.KindSync, "cuStreamSynchronize", r.host.clock(waitNs),
 		max(endNs, waitNs+analyzetest.Us)-waitNs)
 	sync.Pid, sync.Tid, sync.Stream = r.pid, r.pid, 7
 	if j.random.IntN(4) == 0 {
@@ -183,8 +199,8 @@ func (j *simJob) read() *clocks.Clocks {
 	j.t.Helper()
 	var paths []string
 	for _, h := range j.hosts {
-		h.tp.WriteAndOpen()
-		paths = append(paths, h.tp.Path)
+		h.recording.WriteAndOpen()
+		paths = append(paths, h.recording.Path)
 	}
 	made, err := job.Open(paths, job.Options{})
 	if err != nil {
@@ -216,7 +232,8 @@ func (j *simJob) check(c *clocks.Clocks) (widths []int64) {
 	return widths
 }
 
-// Clocks of random jobs differ by up to 100 ms and drift. The true difference is always inside the bounds.
+// TestBoundsOfRandomJobs makes random jobs, whose clocks differ by up to 100 ms and drift. The true
+// difference is always inside the bounds.
 func TestBoundsOfRandomJobs(t *testing.T) {
 	testclass.Lab(t, "lab")
 	var widths []int64
@@ -241,7 +258,8 @@ func TestBoundsOfRandomJobs(t *testing.T) {
 	}
 }
 
-// Numbers that are relative bound nothing, and without NTP nothing is known.
+// TestRelativeNumbers checks that numbers that are relative bound nothing, and without NTP nothing is
+// known.
 func TestRelativeNumbers(t *testing.T) {
 	testclass.Unit(t)
 	j := newSimJob(t, 1, 2, 1, false)
@@ -254,7 +272,8 @@ func TestRelativeNumbers(t *testing.T) {
 	}
 }
 
-// Ends that NCCL did not reach by itself are no evidence: each of these would make a wrong bound.
+// TestEndsThatAreNone checks that ends that NCCL did not reach by itself are no evidence: each of
+// these would make a wrong bound.
 func TestEndsThatAreNone(t *testing.T) {
 	testclass.Unit(t)
 	early := func(j *simJob) { // rank 1 waits without rank 0
@@ -267,7 +286,7 @@ func TestEndsThatAreNone(t *testing.T) {
 		"captured": func(j *simJob) {
 			h := j.ranks[1].host
 			for at, name := range []string{"cuStreamBeginCapture_v2", "cuStreamEndCapture"} {
-				r := h.tp.AddCall(format.KindAPI, name, h.clock(j.nowNs)+int64(2*at-1)*30*analyzetest.Us, 1000)
+				r := h.recording.AddCall(format.KindAPI, name, h.clock(j.nowNs)+int64(2*at-1)*30*analyzetest.Us, 1000)
 				r.Pid = j.ranks[1].pid
 			}
 			early(j)
@@ -290,7 +309,8 @@ func TestEndsThatAreNone(t *testing.T) {
 	}
 }
 
-// A clock that stepped makes its bounds contradict each other, and nothing is known about it.
+// TestAClockThatStepped checks that a clock that stepped makes its bounds contradict each other, and
+// nothing is known about it.
 func TestAClockThatStepped(t *testing.T) {
 	testclass.Unit(t)
 	j := newSimJob(t, 2, 3, 1, false)
@@ -312,12 +332,13 @@ func TestAClockThatStepped(t *testing.T) {
 	}
 }
 
-// NTP alone bounds hosts whose ranks have no common operation, with the errors of both.
+// TestNTPAlone checks that NTP alone bounds hosts whose ranks have no common operation, with the
+// errors of both.
 func TestNTPAlone(t *testing.T) {
 	testclass.Unit(t)
 	j := newSimJob(t, 5, 3, 1, true)
-	j.hosts[2].tp.Meta.Clocks[1].Sync.Synchronized = false
-	j.hosts[2].tp.Meta.Clocks[0].Sync = nil
+	j.hosts[2].recording.Meta.Clocks[1].Sync.Synchronized = false
+	j.hosts[2].recording.Meta.Clocks[0].Sync = nil
 	j.addCommunicators("")
 	c := j.read()
 	widths := j.check(c)

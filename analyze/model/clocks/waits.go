@@ -58,7 +58,7 @@ func readWaits(t *timeline.Timeline) (*waits, error) {
 	}
 	slices.SortStableFunc(w.list, func(a, b wait) int { return cmp.Compare(a.startNs, b.startNs) })
 	read, calls := 0, 0
-	for _, g := range slices.Backward(t.Rec.Groups()) {
+	for _, g := range slices.Backward(t.Groups) {
 		switch class := g.Class(); {
 		case class == format.ClassCall:
 			calls++

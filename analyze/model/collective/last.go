@@ -55,7 +55,7 @@ func ReadLast(t *timeline.Timeline, opt query.Options) (*Last, error) {
 	}
 	last := &Last{FromNs: math.MinInt64}
 	read := 0
-	for _, g := range slices.Backward(t.Rec.Groups()) {
+	for _, g := range slices.Backward(t.Groups) {
 		if g.Class() != format.ClassCollective {
 			continue
 		}

@@ -12,9 +12,9 @@ import (
 )
 
 // lastOf returns the last operations of a recording.
-func lastOf(t *testing.T, tp *analyzetest.TestRecording, opt query.Options) *collective.Last {
+func lastOf(t *testing.T, recording *analyzetest.TestRecording, opt query.Options) *collective.Last {
 	t.Helper()
-	last, err := collective.ReadLast(tp.Timeline(), opt)
+	last, err := collective.ReadLast(recording.Timeline(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,23 +23,23 @@ func lastOf(t *testing.T, tp *analyzetest.TestRecording, opt query.Options) *col
 
 func TestReadLastKeepsTheLastOfEachCommunicator(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	a := analyzetest.CommunicatorRow{ID: 1, Ptr: 0x10, Pid: 42, Size: 2}
 	b := analyzetest.CommunicatorRow{ID: 2, Ptr: 0x20, Pid: 42, Size: 2}
-	tp.AddCommunicator(0, a)
-	tp.AddCommunicator(0, b)
-	tp.AddCollective(analyzetest.Ms, analyzetest.Us, "ncclBroadcast", b, 1, 8)
+	recording.AddCommunicator(0, a)
+	recording.AddCommunicator(0, b)
+	recording.AddCollective(analyzetest.Ms, analyzetest.Us, "ncclBroadcast", b, 1, 8)
 	for i := range int64(200) {
-		tp.AddCollective((i+2)*analyzetest.Ms, analyzetest.Us, "ncclAllReduce", a, i+1, 8)
+		recording.AddCollective((i+2)*analyzetest.Ms, analyzetest.Us, "ncclAllReduce", a, i+1, 8)
 	}
 	for peer := range int32(2) {
-		tp.AddCollective(analyzetest.Ms, analyzetest.Us, "ncclSend", a, 1, 8).Root = peer
+		recording.AddCollective(analyzetest.Ms, analyzetest.Us, "ncclSend", a, 1, 8).Root = peer
 	}
-	open := tp.AddRow(format.Row{
+	open := recording.AddRow(format.Row{
 		Kind: format.KindCommunicatorCall, Name: "ncclCommInitRank", StartNs: analyzetest.Epoch + analyzetest.Second,
 		Pid: 42, Tid: 43, Flags: format.FlagOpen, Communicator: 3, CommunicatorRank: 1, CommunicatorSize: 4,
 	})
-	last := lastOf(t, tp, query.Options{})
+	last := lastOf(t, recording, query.Options{})
 	count := make(map[collective.Function]int)
 	for i := range last.Operations {
 		o := &last.Operations[i]
@@ -59,15 +59,15 @@ func TestReadLastKeepsTheLastOfEachCommunicator(t *testing.T) {
 
 func TestReadLastEndsWithTheWindow(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	a := analyzetest.CommunicatorRow{ID: 1, Ptr: 0x10, Pid: 42, Size: 2}
-	tp.AddCommunicator(0, a)
+	recording.AddCommunicator(0, a)
 	for i := range int64(3) {
-		tp.AddCollective(i*analyzetest.Second, 500*analyzetest.Ms, "ncclAllReduce", a, i+1, 8)
+		recording.AddCollective(i*analyzetest.Second, 500*analyzetest.Ms, "ncclAllReduce", a, i+1, 8)
 	}
 	opt := query.Options{}
 	opt.ToNs = analyzetest.Epoch + 1200*analyzetest.Ms
-	last := lastOf(t, tp, opt)
+	last := lastOf(t, recording, opt)
 	if len(last.Operations) != 2 || last.Operations[0].IsOpen || !last.Operations[1].IsOpen {
 		t.Errorf("%+v", last.Operations)
 	}

@@ -19,7 +19,7 @@ func Read(t *timeline.Timeline, opt query.Options) (*Survey, error) {
 	if err := r.readCommunicators(t); err != nil {
 		return nil, t.WrapReadError(err)
 	}
-	for _, g := range t.Rec.Groups() {
+	for _, g := range t.Groups {
 		if g.Class() == format.ClassCollective {
 			r.addGroup(g)
 		}
@@ -33,7 +33,7 @@ func Read(t *timeline.Timeline, opt query.Options) (*Survey, error) {
 
 // HasRows reports whether the recording has rows of class collective.
 func HasRows(t *timeline.Timeline) bool {
-	return slices.ContainsFunc(t.Rec.Groups(), func(g *format.Group) bool {
+	return slices.ContainsFunc(t.Groups, func(g *format.Group) bool {
 		return g.Class() == format.ClassCollective
 	})
 }
@@ -59,7 +59,7 @@ type reader struct {
 
 // readCommunicators reads the facts.
 func (r *reader) readCommunicators(t *timeline.Timeline) (err error) {
-	r.survey.Communicators, err = ReadCommunicators(t.Rec)
+	r.survey.Communicators, err = ReadCommunicators(t.Pieces...)
 	for i, c := range r.survey.Communicators {
 		a := address{c.Ptr, c.Pid}
 		r.index[a] = append(r.index[a], int32(i))
@@ -67,16 +67,16 @@ func (r *reader) readCommunicators(t *timeline.Timeline) (err error) {
 	return err
 }
 
-// ReadCommunicators returns the communicators of a recording, ordered by FromNs. It reads facts only. A later row
-// replaces an earlier one of the same communicator. It returns errors of reading the recording.
-func ReadCommunicators(rec *format.Recording) ([]Communicator, error) {
+// ReadCommunicators returns the communicators of the pieces of a recording, ordered by FromNs. It reads facts only. A
+// later row replaces an earlier one of the same communicator. It returns errors of reading the recording.
+func ReadCommunicators(pieces ...*format.Recording) ([]Communicator, error) {
 	type key struct {
 		address
 		fromNs int64
 	}
 	known := make(map[key]int)
 	var list []Communicator
-	err := rec.Rows(func(row *format.Row) error {
+	add := func(row *format.Row) error {
 		if row.Kind != format.KindCommunicator {
 			return nil
 		}
@@ -95,9 +95,14 @@ func ReadCommunicators(rec *format.Recording) ([]Communicator, error) {
 		known[k] = len(list)
 		list = append(list, c)
 		return nil
-	}, format.ClassFact)
+	}
+	for _, rec := range pieces {
+		if err := rec.Rows(add, format.ClassFact); err != nil {
+			return nil, err
+		}
+	}
 	slices.SortStableFunc(list, func(a, b Communicator) int { return cmp.Compare(a.FromNs, b.FromNs) })
-	return list, err
+	return list, nil
 }
 
 func (r *reader) readColumns(g *format.Group) {

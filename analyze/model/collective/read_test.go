@@ -14,23 +14,23 @@ import (
 // other processes have the same address, and some communicators have no facts.
 func TestReadJoinsOperationsAndCommunicators(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	first := analyzetest.CommunicatorRow{ID: 11, Ptr: 0x1000, Pid: 42, Rank: 1, Size: 4, Name: "world"}
 	second := analyzetest.CommunicatorRow{ID: 22, Ptr: 0x1000, Pid: 42, Size: 2}
 	other := analyzetest.CommunicatorRow{ID: 11, Ptr: 0x1000, Pid: 43, Rank: 2, Size: 4}
 	unknown := analyzetest.CommunicatorRow{ID: 33, Ptr: 0x3000, Pid: 43, Rank: 3, Size: 8}
-	tp.AddCommunicator(analyzetest.Second, first)
+	recording.AddCommunicator(analyzetest.Second, first)
 	replaced := first
 	replaced.Name = "data parallel"
-	tp.AddCommunicator(analyzetest.Second, replaced)
-	tp.AddCommunicator(10*analyzetest.Second, second)
-	tp.AddCommunicator(analyzetest.Second, other)
-	tp.AddCollective(11*analyzetest.Second, 10, "ncclAllGather", second, 1, 100)
-	tp.AddCollective(2*analyzetest.Second, 10, "ncclAllReduce", first, 1, 1000).DataType = "bfloat16"
-	tp.AddCollective(3*analyzetest.Second, 10, "ncclBcast", other, 2, 7).Flags = format.FlagOpen
-	tp.AddCollective(4*analyzetest.Second, 10, "ncclReduceScatter", unknown, 9, 7).Reduction = format.ReductionCustom
-	tp.AddCall(format.KindCommunicatorCall, "ncclGroupEnd", 5*analyzetest.Second, 10)
-	s, err := collective.Read(tp.Timeline(), query.Options{})
+	recording.AddCommunicator(analyzetest.Second, replaced)
+	recording.AddCommunicator(10*analyzetest.Second, second)
+	recording.AddCommunicator(analyzetest.Second, other)
+	recording.AddCollective(11*analyzetest.Second, 10, "ncclAllGather", second, 1, 100)
+	recording.AddCollective(2*analyzetest.Second, 10, "ncclAllReduce", first, 1, 1000).DataType = "bfloat16"
+	recording.AddCollective(3*analyzetest.Second, 10, "ncclBcast", other, 2, 7).Flags = format.FlagOpen
+	recording.AddCollective(4*analyzetest.Second, 10, "ncclReduceScatter", unknown, 9, 7).Reduction = format.ReductionCustom
+	recording.AddCall(format.KindCommunicatorCall, "ncclGroupEnd", 5*analyzetest.Second, 10)
+	s, err := collective.Read(recording.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestReadJoinsOperationsAndCommunicators(t *testing.T) {
 	}
 	opt := query.Options{}
 	opt.Pids = []int32{43}
-	if s, err = collective.Read(tp.Timeline(), opt); err != nil || len(s.Operations) != 2 {
+	if s, err = collective.Read(recording.Timeline(), opt); err != nil || len(s.Operations) != 2 {
 		t.Errorf("the filter left %d operations, error %v", len(s.Operations), err)
 	}
 }
@@ -74,10 +74,10 @@ func FuzzRead(f *testing.F) {
 	f.Add("ncclAllReduce", "float32", `{"how":"init"}`, int64(1), int64(-1), int64(1<<62), 1e300, int32(-1), int32(4))
 	f.Add("pncclBcast", "", `{`, int64(-1<<63), int64(0), int64(0), -1.0, int32(1<<30), int32(-1))
 	f.Fuzz(func(t *testing.T, name, dataType, message string, at, ptr, seq int64, value float64, pid, size int32) {
-		tp := analyzetest.NewTestRecording(t)
+		recording := analyzetest.NewTestRecording(t)
 		for _, start := range []int64{at, analyzetest.Epoch + at%analyzetest.Second} {
 			for _, kind := range []string{format.KindCollective, format.KindCommunicator, format.KindCommunicatorCall} {
-				tp.AddRow(format.Row{
+				recording.AddRow(format.Row{
 					Kind:             kind,
 					Name:             name,
 					StartNs:          start,
@@ -95,7 +95,7 @@ func FuzzRead(f *testing.F) {
 				})
 			}
 		}
-		s, err := collective.Read(tp.Timeline(), query.Options{})
+		s, err := collective.Read(recording.Timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

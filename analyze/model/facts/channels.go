@@ -1,6 +1,9 @@
 package facts
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
@@ -33,11 +36,18 @@ func (f *Facts) addChannel(r *format.Row) {
 		f.Channels[i] = c
 		return
 	}
-	if f.channels == nil {
-		f.channels = make(map[channelKey]int)
-	}
 	f.channels[key] = len(f.Channels)
 	f.Channels = append(f.Channels, c)
+}
+
+// sortChannels sorts the channels by number.
+func (f *Facts) sortChannels() {
+	slices.SortFunc(f.Channels, func(a, b Channel) int {
+		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.Pid, b.Pid))
+	})
+	for i := range f.Channels {
+		f.channels[channelKey{f.Channels[i].Pid, f.Channels[i].Number}] = i
+	}
 }
 
 // channelKey identifies a channel.

@@ -24,12 +24,9 @@ func (f *Facts) earlierStateOf(r *format.Row) *caching.EarlierState {
 	key := earlierKey{r.Pid, r.Device, r.StartNs}
 	s := f.earlier[key]
 	if s == nil {
-		if f.earlier == nil {
-			f.earlier = make(map[earlierKey]*caching.EarlierState)
-		}
 		s = &caching.EarlierState{Pid: r.Pid, Device: r.Device, AtNs: r.StartNs}
 		f.earlier[key] = s
-		f.EarlierStates = append(f.EarlierStates, s)
+		f.readStates = append(f.readStates, s)
 	}
 	return s
 }
@@ -77,15 +74,17 @@ func (f *Facts) addEarlierNote(r *format.Row) {
 	}
 }
 
-// finishEarlierStates sorts the states. It refuses those that contradict themselves, or whose next events a ring has
-// dropped.
-func (f *Facts) finishEarlierStates(meta *format.Meta) {
-	for _, s := range f.EarlierStates {
+// checkEarlierStates sets EarlierStates to the states that were read, in order of time. It refuses those that
+// contradict themselves, or whose next events a ring has dropped.
+func (f *Facts) checkEarlierStates(meta *format.Meta) {
+	f.EarlierStates = nil
+	for _, read := range f.readStates {
+		s := *read
 		switch {
 		case s.Refused != "":
 		case s.AtNs < meta.StartNs:
 			s.Refused = "the ring has dropped events that followed the reading"
-		case !addsUp(s):
+		case !addsUp(&s):
 			s.Refused = "the blocks in the recording do not add up to the allocator's statistics"
 		}
 		if s.Refused != "" {
@@ -94,11 +93,11 @@ func (f *Facts) finishEarlierStates(meta *format.Meta) {
 		s.IsReported = slices.ContainsFunc(f.Allocators, func(a AllocatorFact) bool {
 			return a.Pid == s.Pid && a.Source == format.SourceReports
 		})
+		f.EarlierStates = append(f.EarlierStates, &s)
 	}
 	slices.SortStableFunc(f.EarlierStates, func(a, b *caching.EarlierState) int {
 		return cmp.Or(cmp.Compare(a.AtNs, b.AtNs), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Device, b.Device))
 	})
-	f.earlier = nil
 }
 
 // addsUp reports whether the blocks of a state cover its segments, and sum up to its totals.

@@ -43,11 +43,15 @@ type Facts struct {
 	// Channels are the channels of GPUs with progress rows, by number. A recording without GPU
 	// times has none.
 	Channels []Channel
-	// Host tells how class host was recorded; nil: it was not.
+	// Host says how class host was recorded; nil: it was not.
 	Host     *format.HostFact
-	channels map[channelKey]int // index in Channels, while facts are read
-	// earlier has the states by allocator and time, while facts are read.
-	earlier map[earlierKey]*caching.EarlierState
+	channels map[channelKey]int // index in Channels
+	// rowNotes are the Notes that come from rows.
+	rowNotes []string
+	// readStates are the states of caching allocators as they were read, in the order of their rows. earlier has them
+	// by allocator and time.
+	readStates []*caching.EarlierState
+	earlier    map[earlierKey]*caching.EarlierState
 
 	// HasRanks is set if the rank of any process is known. SeveralJobs is set if the processes
 	// belong to different jobs.
@@ -121,42 +125,84 @@ type ProcessSample struct {
 
 // Read reads the facts and samples of a recording. It returns errors of reading the file.
 func Read(rec *format.Recording) (*Facts, error) {
-	f, err := ReadWithoutSamples(rec)
-	if err != nil {
+	f := newFacts()
+	if err := f.Extend(rec); err != nil {
 		return nil, err
 	}
-	for _, g := range rec.Groups() {
-		if g.Class() == format.ClassSample {
-			f.addSamples(g)
-		}
-		if err := g.Err(); err != nil {
-			return nil, err
-		}
-	}
-	slices.SortStableFunc(f.Samples, func(a, b DeviceSample) int { return cmp.Compare(a.AtNs, b.AtNs) })
-	slices.SortStableFunc(f.ProcessSamples, func(a, b ProcessSample) int { return cmp.Compare(a.AtNs, b.AtNs) })
-	slices.SortStableFunc(f.Xids, func(a, b Xid) int { return cmp.Compare(a.AtNs, b.AtNs) })
 	return f, nil
 }
 
 // ReadWithoutSamples reads the facts of a recording, without Samples, ProcessSamples and Xids. It returns errors of
 // reading the file.
 func ReadWithoutSamples(rec *format.Recording) (*Facts, error) {
-	f := new(Facts)
-	f.Processes = make(map[int32]Process)
-	f.Threads = make(map[origin.Thread]string)
-	f.Devices = make(map[int32]Device)
-	f.Others = make(map[int32]string)
-	f.AllocatorRules = make(map[int32]caching.AllocatorRules)
-	if err := rec.Rows(f.addRow, format.ClassFact); err != nil {
+	f := newFacts()
+	if err := f.addFacts(rec); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(f.Channels, func(a, b Channel) int {
-		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.Pid, b.Pid))
-	})
-	f.finishEarlierStates(&rec.Meta)
+	return f, nil
+}
+
+func newFacts() *Facts {
+	return &Facts{
+		Processes:      make(map[int32]Process),
+		Threads:        make(map[origin.Thread]string),
+		Devices:        make(map[int32]Device),
+		Others:         make(map[int32]string),
+		AllocatorRules: make(map[int32]caching.AllocatorRules),
+		channels:       make(map[channelKey]int),
+		earlier:        make(map[earlierKey]*caching.EarlierState),
+	}
+}
+
+// Extend adds the facts and samples of the next piece of a growing recording. It changes the maps, so nothing else may
+// use them meanwhile. It returns errors of reading the piece.
+func (f *Facts) Extend(piece *format.Recording) error {
+	if err := f.addFacts(piece); err != nil {
+		return err
+	}
+	added := Facts{Metrics: f.Metrics, Others: f.Others}
+	for _, g := range piece.Groups() {
+		if g.Class() == format.ClassSample {
+			added.addSamples(g)
+		}
+		if err := g.Err(); err != nil {
+			return err
+		}
+	}
+	f.Metrics = added.Metrics
+	f.Samples = appendInOrder(f.Samples, added.Samples, func(s *DeviceSample) int64 { return s.AtNs })
+	f.ProcessSamples = appendInOrder(
+		f.ProcessSamples,
+		added.ProcessSamples,
+		func(s *ProcessSample) int64 { return s.AtNs },
+	)
+	f.Xids = appendInOrder(f.Xids, added.Xids, func(x *Xid) int64 { return x.AtNs })
+	return nil
+}
+
+// appendInOrder appends added to list, which is in order of time, and keeps this order.
+func appendInOrder[T any](list, added []T, atNs func(*T) int64) []T {
+	compare := func(a, b T) int { return cmp.Compare(atNs(&a), atNs(&b)) }
+	slices.SortStableFunc(added, compare)
+	if len(list) == 0 {
+		return added
+	}
+	isInOrder := len(added) == 0 || atNs(&list[len(list)-1]) <= atNs(&added[0])
+	list = append(list, added...)
+	if !isInOrder {
+		slices.SortStableFunc(list, compare)
+	}
+	return list
+}
+
+// addFacts adds the rows of class fact, and derives what depends on all of them.
+func (f *Facts) addFacts(rec *format.Recording) error {
+	if err := rec.Rows(f.addRow, format.ClassFact); err != nil {
+		return err
+	}
+	f.sortChannels()
+	f.checkEarlierStates(&rec.Meta)
 	f.setIdentityFlags()
-	f.noteBeginnings(rec.Meta.StartNs)
 	f.Sampling.ComputeWindows()
 	f.OnlyDevice = -1
 	if len(f.Devices) == 1 {
@@ -167,13 +213,15 @@ func ReadWithoutSamples(rec *format.Recording) (*Facts, error) {
 	slices.SortFunc(f.Exits, func(a, b ProcessExit) int {
 		return cmp.Or(cmp.Compare(a.AtNs, b.AtNs), cmp.Compare(a.Pid, b.Pid))
 	})
+	f.Notes = slices.Clone(f.rowNotes)
+	f.noteBeginnings(rec.Meta.StartNs)
 	if f.Host != nil {
 		for _, missing := range f.Host.Missing {
 			f.Notes = append(f.Notes, "host: "+missing)
 		}
 	}
 	slices.SortStableFunc(f.Lost, func(a, b CallLoss) int { return cmp.Compare(a.StartNs, b.StartNs) })
-	return f, nil
+	return nil
 }
 
 func (f *Facts) addRow(r *format.Row) error {
@@ -206,7 +254,7 @@ func (f *Facts) addRow(r *format.Row) error {
 		} else if r.Name == format.NoteHost {
 			f.addHost(r)
 		} else {
-			f.Notes = append(f.Notes, r.Message)
+			f.rowNotes = append(f.rowNotes, r.Message)
 		}
 	}
 	return nil
@@ -221,8 +269,8 @@ func (f *Facts) addAllocator(r *format.Row) {
 	f.Allocators = append(f.Allocators, a)
 	f.AllocatorRules[r.Pid] = caching.ParseAllocatorRules(a.Conf)
 	for _, text := range []string{a.Missing, a.Limits} {
-		if text != "" && !slices.Contains(f.Notes, text) {
-			f.Notes = append(f.Notes, text)
+		if text != "" && !slices.Contains(f.rowNotes, text) {
+			f.rowNotes = append(f.rowNotes, text)
 		}
 	}
 }

@@ -17,9 +17,9 @@ import (
 type FreeVerdict uint8
 
 const (
-	// the call was correct, and the driver refused it for another reason
+	// VerdictRefused: the call was correct, and the driver refused it for another reason.
 	VerdictRefused FreeVerdict = iota
-	// an earlier call freed the memory, and it was not allocated again
+	// VerdictDoubleFree: an earlier call freed the memory, and it was not allocated again.
 	VerdictDoubleFree
 	VerdictInsideBlock   // the address is inside a live block, not at its start
 	VerdictWrongFunction // the memory is live, but another function must free it

@@ -130,7 +130,7 @@ var graphFunctions = map[string]bool{
 	"cuGraphDestroy":                    true,
 }
 
-// graphReader collects the graphSteps of a recording.
+// graphReader collects the steps of the graphs in a recording.
 type graphReader struct {
 	steps []graphStep
 
@@ -268,65 +268,65 @@ type graphBuilder struct {
 	execs           GraphContents
 }
 
-func (m *graphBuilder) nodesOfGraph(h ObjectHandle) *graphNodes {
-	if m.graphs[h] == nil {
-		m.graphs[h] = new(graphNodes)
+func (b *graphBuilder) nodesOfGraph(h ObjectHandle) *graphNodes {
+	if b.graphs[h] == nil {
+		b.graphs[h] = new(graphNodes)
 	}
-	return m.graphs[h]
+	return b.graphs[h]
 }
 
-func (m *graphBuilder) applyStep(s *graphStep) {
+func (b *graphBuilder) applyStep(s *graphStep) {
 	stream, ptr, src := ObjectHandle{s.pid, s.stream}, ObjectHandle{s.pid, s.ptr}, ObjectHandle{s.pid, s.src}
 	switch s.name {
 	case "cuStreamBeginCapture", "cuStreamBeginCapture_v2", "cuStreamBeginCaptureToGraph":
-		m.streams[stream] = new(graphCapture)
+		b.streams[stream] = new(graphCapture)
 	case "cuStreamEndCapture":
-		m.endCapture(stream, ptr)
+		b.endCapture(stream, ptr)
 	case "cuEventRecord", "cuEventRecordWithFlags":
-		delete(m.events, ptr)
-		if open := m.streams[stream]; open != nil {
-			m.events[ptr] = open
+		delete(b.events, ptr)
+		if open := b.streams[stream]; open != nil {
+			b.events[ptr] = open
 		}
 	case "cuStreamWaitEvent":
-		if open := m.events[ptr]; open != nil {
-			m.streams[stream] = open
+		if open := b.events[ptr]; open != nil {
+			b.streams[stream] = open
 		}
 	case "cuGraphAddKernelNode", "cuGraphAddKernelNode_v2":
-		m.addKernelNode(s, ptr, src)
+		b.addKernelNode(s, ptr, src)
 	case "cuGraphAddMemcpyNode",
 		"cuGraphAddMemsetNode",
 		"cuGraphAddMemAllocNode",
 		"cuGraphAddMemFreeNode",
 		"cuGraphAddHostNode":
-		m.nodesOfGraph(src).addNode(s)
+		b.nodesOfGraph(src).addNode(s)
 	case "cuGraphAddNode", "cuGraphAddNode_v2":
-		m.addTypedNode(s, ptr, src)
+		b.addTypedNode(s, ptr, src)
 	case "cuGraphDestroyNode":
-		m.changeKernelNode(ptr, "")
+		b.changeKernelNode(ptr, "")
 	case "cuGraphKernelNodeSetParams", "cuGraphKernelNodeSetParams_v2", "cuGraphNodeSetParams":
 		if !isTypedNode(s.name) || s.node == "kernel" {
-			m.changeKernelNode(ptr, s.label)
+			b.changeKernelNode(ptr, s.label)
 		}
 	case "cuGraphExecKernelNodeSetParams", "cuGraphExecKernelNodeSetParams_v2", "cuGraphExecNodeSetParams":
 		if !isTypedNode(s.name) || s.node == "kernel" {
-			m.changeExecutableNode(s, ptr, src)
+			b.changeExecutableNode(s, ptr, src)
 		}
 	case "cuGraphNodeSetEnabled":
-		m.changeExecutableNode(s, ptr, ObjectHandle{})
+		b.changeExecutableNode(s, ptr, ObjectHandle{})
 	case "cuGraphAddChildGraphNode":
-		m.nodesOfGraph(src).addNodes(m.graphs[ObjectHandle{s.pid, s.child}])
+		b.nodesOfGraph(src).addNodes(b.graphs[ObjectHandle{s.pid, s.child}])
 	case "cuGraphClone":
-		m.graphs[ptr] = new(graphNodes)
-		m.graphs[ptr].addNodes(m.graphs[src])
+		b.graphs[ptr] = new(graphNodes)
+		b.graphs[ptr].addNodes(b.graphs[src])
 	case "cuGraphInstantiate", "cuGraphInstantiate_v2", "cuGraphInstantiateWithFlags", "cuGraphInstantiateWithParams",
 		"cuGraphExecUpdate", "cuGraphExecUpdate_v2":
-		m.addVersion(s.atNs, ptr, m.graphs[src])
+		b.addVersion(s.atNs, ptr, b.graphs[src])
 	case "cuGraphExecDestroy":
-		m.addVersion(s.atNs, ptr, nil)
+		b.addVersion(s.atNs, ptr, nil)
 	case "cuGraphDestroy":
-		delete(m.graphs, ptr)
+		delete(b.graphs, ptr)
 	default:
-		if open := m.streams[stream]; s.captured && open != nil {
+		if open := b.streams[stream]; s.captured && open != nil {
 			open.nodes.addNode(s)
 			if isKernelLaunch(s.name) {
 				open.nodes.addKernel(s.stack, 1)
@@ -341,40 +341,40 @@ func isKernelLaunch(name string) bool {
 }
 
 // addTypedNode adds the node of cuGraphAddNode by its type.
-func (m *graphBuilder) addTypedNode(s *graphStep, node, graph ObjectHandle) {
+func (b *graphBuilder) addTypedNode(s *graphStep, node, graph ObjectHandle) {
 	switch s.node {
 	case "graph":
-		m.nodesOfGraph(graph).addNodes(m.graphs[ObjectHandle{s.pid, s.child}])
+		b.nodesOfGraph(graph).addNodes(b.graphs[ObjectHandle{s.pid, s.child}])
 	case "kernel":
-		m.addKernelNode(s, node, graph)
+		b.addKernelNode(s, node, graph)
 	case "empty":
 	default:
-		m.nodesOfGraph(graph).addNode(s)
+		b.nodesOfGraph(graph).addNode(s)
 	}
 }
 
-func (m *graphBuilder) addKernelNode(s *graphStep, node, graph ObjectHandle) {
-	m.nodesOfGraph(graph).addNode(s)
-	m.nodesOfGraph(graph).addKernel(s.stack, 1)
-	m.kernels[node] = kernelNode{graph, s.label, s.stack}
+func (b *graphBuilder) addKernelNode(s *graphStep, node, graph ObjectHandle) {
+	b.nodesOfGraph(graph).addNode(s)
+	b.nodesOfGraph(graph).addKernel(s.stack, 1)
+	b.kernels[node] = kernelNode{graph, s.label, s.stack}
 }
 
 // changeKernelNode gives a kernel node another label, or removes the node if label is "". The call
 // does not have the graph as an argument. If the node is unknown, every graph of the process counts
 // as changed.
-func (m *graphBuilder) changeKernelNode(node ObjectHandle, label string) {
-	known, ok := m.kernels[node]
-	if ok && m.graphs[known.graph] != nil {
-		m.graphs[known.graph].replaceNode(known.label, label)
-		m.kernels[node] = kernelNode{known.graph, label, known.stack}
+func (b *graphBuilder) changeKernelNode(node ObjectHandle, label string) {
+	known, ok := b.kernels[node]
+	if ok && b.graphs[known.graph] != nil {
+		b.graphs[known.graph].replaceNode(known.label, label)
+		b.kernels[node] = kernelNode{known.graph, label, known.stack}
 		if label == "" {
-			m.graphs[known.graph].addKernel(known.stack, -1)
-			m.graphs[known.graph].byType.Kernels--
-			delete(m.kernels, node)
+			b.graphs[known.graph].addKernel(known.stack, -1)
+			b.graphs[known.graph].byType.Kernels--
+			delete(b.kernels, node)
 		}
 		return
 	}
-	for h, nodes := range m.graphs {
+	for h, nodes := range b.graphs {
 		if h.Pid == node.Pid {
 			nodes.changed = true
 		}
@@ -382,9 +382,9 @@ func (m *graphBuilder) changeKernelNode(node ObjectHandle, label string) {
 }
 
 // changeExecutableNode adds a version of an executable graph in which one kernel node has changed.
-func (m *graphBuilder) changeExecutableNode(s *graphStep, exec, node ObjectHandle) {
-	versions := m.execs[exec]
-	known, ok := m.kernels[node]
+func (b *graphBuilder) changeExecutableNode(s *graphStep, exec, node ObjectHandle) {
+	versions := b.execs[exec]
+	known, ok := b.kernels[node]
 	if len(versions) == 0 || ok && known.label == s.label {
 		return
 	}
@@ -399,17 +399,17 @@ func (m *graphBuilder) changeExecutableNode(s *graphStep, exec, node ObjectHandl
 	} else {
 		nodes.changed = true
 	}
-	m.addVersion(s.atNs, exec, &nodes)
+	b.addVersion(s.atNs, exec, &nodes)
 }
 
 // endCapture ends the capture that a stream takes part in, for all its streams.
-func (m *graphBuilder) endCapture(stream, graph ObjectHandle) {
-	open := m.streams[stream]
+func (b *graphBuilder) endCapture(stream, graph ObjectHandle) {
+	open := b.streams[stream]
 	if open == nil {
 		return
 	}
-	m.nodesOfGraph(graph).addNodes(&open.nodes)
-	for _, in := range []map[ObjectHandle]*graphCapture{m.streams, m.events} {
+	b.nodesOfGraph(graph).addNodes(&open.nodes)
+	for _, in := range []map[ObjectHandle]*graphCapture{b.streams, b.events} {
 		for h, other := range in {
 			if other == open {
 				delete(in, h)
@@ -419,9 +419,9 @@ func (m *graphBuilder) endCapture(stream, graph ObjectHandle) {
 }
 
 // addVersion adds a version of an executable graph that starts at atNs.
-func (m *graphBuilder) addVersion(atNs int64, exec ObjectHandle, nodes *graphNodes) {
+func (b *graphBuilder) addVersion(atNs int64, exec ObjectHandle, nodes *graphNodes) {
 	v := &GraphVersion{fromNs: atNs}
 	v.nodes.addNodes(nodes)
 	v.Text = v.nodes.String()
-	m.execs[exec] = append(m.execs[exec], v)
+	b.execs[exec] = append(b.execs[exec], v)
 }

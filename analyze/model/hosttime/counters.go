@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// counters tell how a thread spent the time without waits between two readings of its counters. A nil
+// counters have how a thread spent the time without waits between two readings of its counters. A nil
 // *counters has none: the thread may have run all the time.
 type counters struct {
 	fromNs, toNs int64
@@ -21,7 +21,7 @@ type piece struct {
 	running     float64 // share in which the thread ran
 }
 
-// countersOf returns what the counters around a span tell; nil without counters on both sides.
+// countersOf returns the growth of the counters around a span; nil without counters on both sides.
 func (h *History) countersOf(v *threadView, fromNs, toNs int64) *counters {
 	if c := v.counters; c != nil && c.fromNs <= fromNs && toNs <= c.toNs {
 		return c
@@ -38,7 +38,7 @@ func (h *History) countersOf(v *threadView, fromNs, toNs int64) *counters {
 	return nil
 }
 
-// newCounters returns what counters tell that grew by ran and queued in a span.
+// newCounters returns the counters of a span in which they grew by ran and queued.
 func (h *History) newCounters(v *threadView, fromNs, toNs int64, ran, queued float64) *counters {
 	c := &counters{fromNs: fromNs, toNs: toNs}
 	at, restNs := fromNs, int64(0)

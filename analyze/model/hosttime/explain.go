@@ -5,7 +5,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// nearNs is how far samples may be from a span without any, to tell in which lines it ran.
+// nearNs is the largest distance of samples from a span without any, for them to name the lines in which it ran.
 const nearNs = 1_000_000_000
 
 // Explain returns how a thread spent a span of Unix ns, the longest part first. The parts add up to the

@@ -184,7 +184,7 @@ func TestMeasure(t *testing.T) {
 func historyOf(t *testing.T, rows []format.Row) *hosttime.History {
 	t.Helper()
 	const loader = "/usr/lib/python3.11/site-packages/torch/utils/data/dataloader.py"
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	for id, frames := range [][]format.Frame{
 		{python("/app/train.py", 12, "step")},
 		{
@@ -198,16 +198,18 @@ func historyOf(t *testing.T, rows []format.Row) *hosttime.History {
 			python("/usr/lib/python3.11/multiprocessing/queues.py", 99, "get"), python("/app/serve.py", 7, "consume"),
 		},
 	} {
-		tp.AddRow(format.Row{
+		recording.AddRow(format.Row{
 			Kind: format.KindStack, StackID: int32(id + 1), Device: -1, Frames: frames,
 			StackStatus: format.StackComplete,
 		})
 	}
-	tp.AddRow(format.Row{Kind: format.KindNote, Name: format.NoteHost, Message: `{"mode":"auto","sample_hz":50}`})
+	recording.AddRow(
+		format.Row{Kind: format.KindNote, Name: format.NoteHost, Message: `{"mode":"auto","sample_hz":50}`},
+	)
 	for _, r := range rows {
-		tp.AddRow(r)
+		recording.AddRow(r)
 	}
-	h, err := hosttime.Of(tp.Timeline())
+	h, err := hosttime.Of(recording.Timeline())
 	if err != nil {
 		t.Fatal(err)
 	}

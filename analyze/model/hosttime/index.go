@@ -9,7 +9,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// index tells which row groups have rows of a thread, and keeps what belongs to no thread. It does not
+// index finds the row groups that have rows of a thread, and keeps what belongs to no thread. It does not
 // change, and all views of a Timeline share it.
 type index struct {
 	threads map[origin.Thread][]groupSpan // in the order of the file
@@ -72,52 +72,52 @@ func indexOf(t *timeline.Timeline) (*index, error) {
 	})
 }
 
-func (x *index) addGroup(group int, r *Rows) {
+func (idx *index) addGroup(group int, r *Rows) {
 	for i := range r.Waits {
-		x.addTime(group, r.Waits[i].Thread, r.Waits[i].FromNs, r.Waits[i].ToNs)
+		idx.addTime(group, r.Waits[i].Thread, r.Waits[i].FromNs, r.Waits[i].ToNs)
 	}
 	for i := range r.Samples {
 		s := &r.Samples[i]
-		x.addTime(group, s.Thread, s.AtNs, s.AtNs)
-		x.sampleNs = max(x.sampleNs, s.ForNs)
+		idx.addTime(group, s.Thread, s.AtNs, s.AtNs)
+		idx.sampleNs = max(idx.sampleNs, s.ForNs)
 	}
 	for _, p := range r.Pauses {
-		x.pauses[p.Pid] = append(x.pauses[p.Pid], p)
+		idx.pauses[p.Pid] = append(idx.pauses[p.Pid], p)
 	}
 	for i := range r.Metrics {
 		m := &r.Metrics[i]
 		if m.Tid != 0 {
-			x.addTime(group, m.Thread, m.AtNs, m.AtNs)
+			idx.addTime(group, m.Thread, m.AtNs, m.AtNs)
 		} else if m.Name == format.HostCPULimit {
-			if x.limits[m.Pid] == nil {
-				x.limits[m.Pid] = make(map[string]float64)
+			if idx.limits[m.Pid] == nil {
+				idx.limits[m.Pid] = make(map[string]float64)
 			}
-			x.limits[m.Pid][m.Cgroup] = m.Value
+			idx.limits[m.Pid][m.Cgroup] = m.Value
 		} else if m.Name == format.HostThrottledNs {
-			if x.throttled[m.Pid] == nil {
-				x.throttled[m.Pid] = make(map[string][]point)
+			if idx.throttled[m.Pid] == nil {
+				idx.throttled[m.Pid] = make(map[string][]point)
 			}
-			of := x.throttled[m.Pid]
+			of := idx.throttled[m.Pid]
 			of[m.Cgroup] = append(of[m.Cgroup], point{m.AtNs, m.Value})
 		}
 	}
 }
 
 // addTime extends the span of a thread in a row group.
-func (x *index) addTime(group int, th origin.Thread, fromNs, toNs int64) {
-	spans := x.threads[th]
+func (idx *index) addTime(group int, th origin.Thread, fromNs, toNs int64) {
+	spans := idx.threads[th]
 	if n := len(spans); n > 0 && spans[n-1].group == group {
 		spans[n-1].fromNs, spans[n-1].toNs = min(spans[n-1].fromNs, fromNs), max(spans[n-1].toNs, toNs)
 		return
 	}
-	x.threads[th] = append(spans, groupSpan{group, fromNs, toNs})
+	idx.threads[th] = append(spans, groupSpan{group, fromNs, toNs})
 }
 
-func (x *index) sort() {
-	for _, list := range x.pauses {
+func (idx *index) sort() {
+	for _, list := range idx.pauses {
 		slices.SortStableFunc(list, func(a, b Pause) int { return cmp.Compare(a.FromNs, b.FromNs) })
 	}
-	for _, cgroups := range x.throttled {
+	for _, cgroups := range idx.throttled {
 		for _, points := range cgroups {
 			sortPoints(points)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// loaderUse tells what a stack has to do with a data loader, or a queue between processes.
+// loaderUse is the part of a stack in loading data, or in a queue between processes.
 type loaderUse uint8
 
 const (

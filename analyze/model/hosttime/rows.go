@@ -47,7 +47,7 @@ type Metric struct {
 	origin.Thread
 }
 
-// ThreadState tells what a thread did at AtNs, since SinceNs.
+// ThreadState is the activity of a thread at AtNs, which began at SinceNs.
 type ThreadState struct {
 	AtNs, SinceNs int64
 	CPUNs         int64            // CPU time of the thread so far

@@ -34,9 +34,9 @@ type idleOf struct {
 	operations             string
 }
 
-// Compute computes the idle time of the devices of a recording. It replays the operations twice, and reads the
-// calls once. Its memory does not grow with the number of operations. Without GPU times there are no devices.
-// It returns errors of reading the recording.
+// Compute computes the idle time of the devices of a recording. It reads the operations twice, and the calls once. Its
+// memory does not grow with the number of operations. Without GPU times there are no devices. It returns errors of
+// reading the recording.
 func Compute(t *timeline.Timeline, opt Options) (*Result, error) {
 	t = t.NewView()
 	opt.MaxGaps = cmp.Or(opt.MaxGaps, DefaultMaxGaps)
@@ -50,6 +50,7 @@ func Compute(t *timeline.Timeline, opt Options) (*Result, error) {
 		t: t, opt: opt, activity: a, classes: newClasses(a.Labels), devices: make(map[deviceKey]*track),
 		causes: make(map[*track]*causes), sites: make(map[int32]string),
 		endsBy: make(map[callKey]waiterStart), unknownOperations: make(map[deviceKey]int64),
+		gaps: timeline.NewPipe[pendingGap](),
 	}
 	result := &Result{UntimedOperations: a.UnpairedOperations, Activity: a}
 	if len(a.Streams) == 0 {
@@ -94,7 +95,8 @@ type run struct {
 	endsBy            map[callKey]waiterStart
 	unknownOperations map[deviceKey]int64
 	host              *host
-	history           *hosttime.History // nil without rows of class host
+	gaps              *timeline.Pipe[pendingGap] // from the devices to addGap
+	history           *hosttime.History          // nil without rows of class host
 	pending           []*pendingGap
 	spare             []*pendingGap // memory of explained ones
 	err               error
@@ -223,7 +225,7 @@ func (r *run) findWindows(window query.Window) error {
 			Pid: key.pid, Device: key.device, MainStream: -1, cells: make([]cell, numCells),
 			Window: query.Window{FromNs: max(found.FromNs, window.FromNs), ToNs: min(found.ToNs, window.ToNs)},
 		}
-		t := newTrack(d, r.addGap)
+		t := newTrack(d, r.gaps)
 		r.devices[key] = t
 		r.causes[t] = &causes{siteOf: r.siteOf, sums: make(map[causeKey]*Cause), most: r.opt.MaxGaps}
 		if r.history != nil {
@@ -250,34 +252,68 @@ func (r *run) siteOf(stack int32) string {
 	return site
 }
 
-// sweep replays the operations in order of time.
+// sweptOperation is a placed operation, or a span of time in which operations without a known start may have run.
+type sweptOperation struct {
+	placed
+	isSpan bool
+	key    deviceKey
+	span   activity.Interval
+}
+
+// sweep reads the operations in order of time. Three goroutines place the operations, follow the devices, and explain
+// the gaps.
 func (r *run) sweep(window query.Window) error {
-	for _, t := range r.devices {
+	operations := timeline.NewPipe[sweptOperation]()
+	explained := make(chan struct{})
+	go func() {
+		r.followDevices(operations)
+		r.gaps.End()
+	}()
+	go func() {
+		r.gaps.Receive(r.addGap)
+		r.explain(len(r.pending), 0)
+		r.explain(0, window.ToNs)
+		close(explained)
+	}()
+	err := r.eachPlaced(true, func(at *placed) {
+		to := operations.Next()
+		to.placed, to.isSpan, to.key = *at, false, deviceKey{at.call.pid, at.call.device}
+	}, func(key deviceKey, i activity.Interval) {
+		to := operations.Next()
+		to.isSpan, to.key, to.span = true, key, i
+	})
+	operations.End()
+	<-explained
+	for key, t := range r.devices {
+		t.device.UnknownOperations = r.unknownOperations[key]
+	}
+	return cmp.Or(err, r.err)
+}
+
+// followDevices adds the operations to their devices.
+func (r *run) followDevices(operations *timeline.Pipe[sweptOperation]) {
+	for _, t := range r.sortedTracks() {
 		for _, w := range unrecordedTimes(r.t) {
 			t.addSpan(edgeUnrecorded, w, 0)
 		}
 	}
 	var lastKey deviceKey
 	var last *track
-	err := r.eachPlaced(true, func(at *placed) {
-		if key := (deviceKey{at.call.pid, at.call.device}); last == nil || key != lastKey {
-			lastKey, last = key, r.devices[key]
+	operations.Receive(func(w *sweptOperation) {
+		if last == nil || w.key != lastKey {
+			lastKey, last = w.key, r.devices[w.key]
 		}
-		if last != nil && r.err == nil {
-			last.addOperation(at)
-		}
-	}, func(key deviceKey, i activity.Interval) {
-		if t := r.devices[key]; t != nil {
-			t.addSpan(edgePossible, i, 0)
+		switch {
+		case last == nil:
+		case w.isSpan:
+			last.addSpan(edgePossible, w.span, 0)
+		default:
+			last.addOperation(&w.placed)
 		}
 	})
 	for _, t := range r.sortedTracks() {
-		t.device.UnknownOperations = r.unknownOperations[deviceKey{t.device.Pid, t.device.Device}]
 		t.finish()
 	}
-	r.explain(len(r.pending), 0)
-	r.explain(0, window.ToNs)
-	return cmp.Or(err, r.err)
 }
 
 // sortedTracks returns the devices by process and number, so that the order of gaps does not differ.
@@ -300,7 +336,7 @@ func unrecordedTimes(t *timeline.Timeline) (list []activity.Interval) {
 }
 
 // addGap explains a gap, or lets a copy of it wait for the calls of the host.
-func (r *run) addGap(t *track, g *pendingGap) {
+func (r *run) addGap(g *pendingGap) {
 	if !g.needsHost() {
 		r.addExplained(g)
 		return

@@ -191,35 +191,35 @@ func (p *placer) place(w *activity.Operation, q *queue) (at placed, ok bool) {
 }
 
 // boundStartOfCopy bounds the start of a copy whose end is measured.
-func (at *placed) boundStartOfCopy(w *activity.Operation) {
+func (p *placed) boundStartOfCopy(w *activity.Operation) {
 	const shortest, longest = 0.75, 1.25 // copies of one size, in their mean duration
 	switch {
 	case w.BeginsAtCall() && w.Call.EndNs != activity.UnknownNs:
-		at.certain.LoNs = min(w.Call.EndNs+lateStartNs, at.certain.HiNs)
+		p.certain.LoNs = min(w.Call.EndNs+lateStartNs, p.certain.HiNs)
 	case w.Mean != nil && !w.Mean.IsLimited:
-		at.certain.LoNs = max(w.Start.LoNs, w.End.HiNs-int64(shortest*w.Mean.MeanNs))
-		at.possible.LoNs = max(at.possible.LoNs, w.End.LoNs-int64(longest*w.Mean.MeanNs))
+		p.certain.LoNs = max(w.Start.LoNs, w.End.HiNs-int64(shortest*w.Mean.MeanNs))
+		p.possible.LoNs = max(p.possible.LoNs, w.End.LoNs-int64(longest*w.Mean.MeanNs))
 	}
 }
 
 // setEnd sets the probable end. A measured end of an operation whose start is not measured is kept for the queue,
 // because the start may be wrong.
-func (at *placed) setEnd(w *activity.Operation, guessNs int64) {
+func (p *placed) setEnd(w *activity.Operation, guessNs int64) {
 	switch {
-	case at.isMeasured && (at.isStartMeasured || w.Mean == nil):
-		at.endNs = w.EndNs()
+	case p.isMeasured && (p.isStartMeasured || w.Mean == nil):
+		p.endNs = w.EndNs()
 	case w.Mean != nil:
-		at.endNs = at.startNs + int64(w.Mean.MeanNs)
+		p.endNs = p.startNs + int64(w.Mean.MeanNs)
 	default:
-		at.endNs = at.startNs + guessNs
+		p.endNs = p.startNs + guessNs
 	}
-	if at.isMeasured {
-		at.measuredEndNs = w.EndNs()
-		at.endNs = min(at.endNs, at.measuredEndNs)
+	if p.isMeasured {
+		p.measuredEndNs = w.EndNs()
+		p.endNs = min(p.endNs, p.measuredEndNs)
 	} else if w.EndQuality >= activity.Bounded {
-		at.endNs = max(min(at.endNs, w.End.HiNs), w.End.LoNs)
+		p.endNs = max(min(p.endNs, w.End.HiNs), w.End.LoNs)
 	}
-	at.endNs = max(at.endNs, at.startNs+1)
+	p.endNs = max(p.endNs, p.startNs+1)
 }
 
 // guessNs returns a length for an operation of unknown duration.
@@ -271,18 +271,18 @@ func (p *placer) limitByWaiters(w *activity.Operation, at *placed) {
 }
 
 // setDuration sets the bounds of the duration.
-func (at *placed) setDuration(w *activity.Operation) {
-	at.shortestNs, at.longestNs = 0, float64(at.possible.WidthNs())
+func (p *placed) setDuration(w *activity.Operation) {
+	p.shortestNs, p.longestNs = 0, float64(p.possible.WidthNs())
 	if w.DurationQuality >= activity.Bounded {
-		at.shortestNs, at.longestNs = float64(w.Duration.LoNs), float64(w.Duration.HiNs)
+		p.shortestNs, p.longestNs = float64(w.Duration.LoNs), float64(w.Duration.HiNs)
 	}
 	errors := 2.0
-	if at.isLimited { // the greatest duration is a mean of limits
+	if p.isLimited { // the greatest duration is a mean of limits
 		errors = 2.5
 	}
 	if w.Mean != nil && w.DurationQuality != activity.Measured {
-		at.shortestNs = max(at.shortestNs, min(at.longestNs, w.Mean.MeanNs-2*w.Mean.ErrorNs))
-		at.longestNs = min(at.longestNs, max(at.shortestNs, w.Mean.MeanNs+errors*w.Mean.ErrorNs))
+		p.shortestNs = max(p.shortestNs, min(p.longestNs, w.Mean.MeanNs-2*w.Mean.ErrorNs))
+		p.longestNs = min(p.longestNs, max(p.shortestNs, w.Mean.MeanNs+errors*w.Mean.ErrorNs))
 	}
 }
 

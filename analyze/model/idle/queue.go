@@ -84,10 +84,10 @@ func (q *queue) move(ns int64) {
 }
 
 // extend makes an operation take longer by ns.
-func (at *placed) extend(ns int64) {
-	if ns > 0 && !at.isMeasured {
-		at.endNs += ns
-		at.possible.HiNs = max(at.possible.HiNs, at.endNs)
-		at.longestNs = max(at.longestNs, float64(at.endNs-at.startNs))
+func (p *placed) extend(ns int64) {
+	if ns > 0 && !p.isMeasured {
+		p.endNs += ns
+		p.possible.HiNs = max(p.possible.HiNs, p.endNs)
+		p.longestNs = max(p.longestNs, float64(p.endNs-p.startNs))
 	}
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// Edges come in the order of a stable sort of all edges so far, whatever their order, and however many are
-// visited between. The kind of an edge tells equal edges apart.
+// TestSweepSortsStably checks that edges come in the order of a stable sort of all edges so far,
+// whatever their order, and however many are visited between. The kind of an edge tells equal edges
+// apart.
 func TestSweepSortsStably(t *testing.T) {
 	testclass.Unit(t)
 	for seed := range uint64(200) {

@@ -2,6 +2,7 @@ package idle
 
 import (
 	"github.com/gpurec/gpurec/analyze/model/activity"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 )
 
 // track follows what one device does for one process, in order of time.
@@ -16,8 +17,7 @@ type track struct {
 	lastOf             [classNone]*operation
 	// waitNs is when the main stream began to wait while other streams ran kernels; 0: it does not.
 	waitNs, otherNs int64
-	gap             pendingGap // memory of onGap, which is called with one gap after the other
-	onGap           func(*track, *pendingGap)
+	gaps            *timeline.Pipe[pendingGap] // to run.addGap
 }
 
 // segment is a span of time in one state.
@@ -36,8 +36,8 @@ type pendingGap struct {
 	host  hostActivity
 }
 
-func newTrack(d *Device, onGap func(*track, *pendingGap)) *track {
-	t := &track{device: d, onGap: onGap, atNs: d.Window.FromNs}
+func newTrack(d *Device, gaps *timeline.Pipe[pendingGap]) *track {
+	t := &track{device: d, gaps: gaps, atNs: d.Window.FromNs}
 	t.segment = segment{state: stateBusy, fromNs: d.Window.FromNs}
 	t.edges.visit = t.visit
 	return t
@@ -232,7 +232,7 @@ func (t *track) closeSegment() {
 	if toNs <= fromNs || t.lastStart == nil || s.state > stateCollectives {
 		return
 	}
-	g := &t.gap
+	g := t.gaps.Next()
 	*g = pendingGap{Gap: Gap{FromNs: fromNs, ToNs: toNs, Cause: Cause{Stream: -1, Label: -1}}, track: t}
 	g.MinNs, g.MaxNs = min(s.certainNs, g.LengthNs()), max(s.possibleNs, g.LengthNs())
 	switch s.state {
@@ -246,7 +246,6 @@ func (t *track) closeSegment() {
 	case stateCollectives:
 		g.setRunning(ReasonCollective, t.lastOf[classCollective])
 	}
-	t.onGap(t, g)
 }
 
 // setNext sets the operation that ended the gap.
@@ -270,12 +269,11 @@ func (t *track) endWait(w *operation) {
 	if w.hold == nil || w.hold.Kind != activity.HoldEvent || otherNs < minWaitNs || w.callNs > fromNs+otherNs/2 {
 		return
 	}
-	g := &t.gap
+	g := t.gaps.Next()
 	*g = pendingGap{Gap: Gap{FromNs: fromNs, ToNs: t.atNs, MaxNs: t.atNs - fromNs}, track: t}
 	g.setNext(w)
 	g.Cause = Cause{
 		Reason: ReasonStream, Stack: w.hold.Stack, After: w.hold.After.Stack, Stream: w.hold.Stream,
 		Label: w.hold.After.Label,
 	}
-	t.onGap(t, g)
 }

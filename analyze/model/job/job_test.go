@@ -84,7 +84,8 @@ func TestRanksOfTheEnvironment(t *testing.T) {
 	}
 }
 
-// The largest communicator gives the ranks; of several, the one that was made first.
+// TestRanksOfNCCL checks that the largest communicator gives the ranks; of several, the one that was
+// made first.
 func TestRanksOfNCCL(t *testing.T) {
 	testclass.Unit(t)
 	dir := t.TempDir()
@@ -107,7 +108,8 @@ func TestRanksOfNCCL(t *testing.T) {
 	}
 }
 
-// A process that NCCL knows but whose rank is ambiguous is a member without a rank.
+// TestAmbiguousRanks checks that a process that NCCL knows but whose rank is ambiguous is a member
+// without a rank.
 func TestAmbiguousRanks(t *testing.T) {
 	testclass.Unit(t)
 	dir := t.TempDir()
@@ -131,7 +133,8 @@ func TestAmbiguousRanks(t *testing.T) {
 	}
 }
 
-// Recordings of one host have one clock, whatever CLOCK_REALTIME was at their starts.
+// TestClocksOfOneHost checks that recordings of one host have one clock, whatever CLOCK_REALTIME was
+// at their starts.
 func TestClocksOfOneHost(t *testing.T) {
 	testclass.Unit(t)
 	dir := t.TempDir()

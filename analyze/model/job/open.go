@@ -48,7 +48,7 @@ func Open(paths []string, opt Options) (*Job, error) {
 func Of(t *timeline.Timeline) (*Job, error) {
 	c := contents{meta: t.Rec.Meta, facts: &t.Facts}
 	var err error
-	if c.communicators, err = collective.ReadCommunicators(t.Rec); err != nil {
+	if c.communicators, err = collective.ReadCommunicators(t.Pieces...); err != nil {
 		return nil, t.WrapReadError(err)
 	}
 	j := &Job{Paths: []string{t.Rec.Path}}

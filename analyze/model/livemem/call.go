@@ -72,15 +72,15 @@ const MaxAllocBytes = 1 << 47
 
 // TakesEffectAtStart reports whether calls with this op take effect when they start. Other calls
 // take effect when they return.
-func (w CallOp) TakesEffectAtStart() bool { return w <= OpFreeAddresses || w >= OpRetainHandle }
+func (o CallOp) TakesEffectAtStart() bool { return o <= OpFreeAddresses || o >= OpRetainHandle }
 
 // orderAtSameTime orders ops that take effect at the same time: first frees, then allocations, then
 // ops that refer to existing memory.
-func (w CallOp) orderAtSameTime() int {
+func (o CallOp) orderAtSameTime() int {
 	switch {
-	case w <= OpFreeAddresses:
+	case o <= OpFreeAddresses:
 		return 0
-	case w < OpRetainHandle:
+	case o < OpRetainHandle:
 		return 1
 	}
 	return 2

@@ -6,8 +6,8 @@ import (
 )
 
 // EachMapping calls yield for all mappings, in order of address.
-func (r *Mappings) EachMapping(yield func(Mapping)) {
-	for _, piece := range r.Pieces {
+func (ms *Mappings) EachMapping(yield func(Mapping)) {
+	for _, piece := range ms.Pieces {
 		for _, m := range piece {
 			yield(m)
 		}
@@ -30,10 +30,10 @@ type Mappings struct{ Pieces [][]Mapping }
 const MaxMappingsPerPiece = 512
 
 // RemoveOverlapping removes all mappings that overlap [from, to), and calls yield for each.
-func (r *Mappings) RemoveOverlapping(from, to int64, yield func(Mapping)) {
-	p := sort.Search(len(r.Pieces), func(i int) bool { return r.Pieces[i][len(r.Pieces[i])-1].End > from })
-	for p < len(r.Pieces) {
-		piece := r.Pieces[p]
+func (ms *Mappings) RemoveOverlapping(from, to int64, yield func(Mapping)) {
+	p := sort.Search(len(ms.Pieces), func(i int) bool { return ms.Pieces[i][len(ms.Pieces[i])-1].End > from })
+	for p < len(ms.Pieces) {
+		piece := ms.Pieces[p]
 		first := sort.Search(len(piece), func(i int) bool { return piece[i].End > from })
 		last := first
 		for last < len(piece) && piece[last].Start < to {
@@ -42,10 +42,10 @@ func (r *Mappings) RemoveOverlapping(from, to int64, yield func(Mapping)) {
 		}
 		more := last == len(piece)
 		if piece = slices.Delete(piece, first, last); len(piece) > 0 {
-			r.Pieces[p] = piece
+			ms.Pieces[p] = piece
 			p++
 		} else {
-			r.Pieces = slices.Delete(r.Pieces, p, p+1)
+			ms.Pieces = slices.Delete(ms.Pieces, p, p+1)
 		}
 		if !more {
 			return
@@ -54,10 +54,10 @@ func (r *Mappings) RemoveOverlapping(from, to int64, yield func(Mapping)) {
 }
 
 // EachOverlapping calls yield for all mappings that overlap [from, to).
-func (r *Mappings) EachOverlapping(from, to int64, yield func(Mapping)) {
-	p := sort.Search(len(r.Pieces), func(i int) bool { return r.Pieces[i][len(r.Pieces[i])-1].End > from })
-	for ; p < len(r.Pieces); p++ {
-		for _, m := range r.Pieces[p] {
+func (ms *Mappings) EachOverlapping(from, to int64, yield func(Mapping)) {
+	p := sort.Search(len(ms.Pieces), func(i int) bool { return ms.Pieces[i][len(ms.Pieces[i])-1].End > from })
+	for ; p < len(ms.Pieces); p++ {
+		for _, m := range ms.Pieces[p] {
 			if m.Start >= to {
 				return
 			}
@@ -69,20 +69,20 @@ func (r *Mappings) EachOverlapping(from, to int64, yield func(Mapping)) {
 }
 
 // InsertMapping adds a mapping. No other mapping may overlap its addresses.
-func (r *Mappings) InsertMapping(m Mapping) {
-	if len(r.Pieces) == 0 {
-		r.Pieces = append(r.Pieces, []Mapping{m})
+func (ms *Mappings) InsertMapping(m Mapping) {
+	if len(ms.Pieces) == 0 {
+		ms.Pieces = append(ms.Pieces, []Mapping{m})
 		return
 	}
-	p := sort.Search(len(r.Pieces), func(i int) bool { return r.Pieces[i][len(r.Pieces[i])-1].End > m.Start })
-	p = min(p, len(r.Pieces)-1)
-	piece := r.Pieces[p]
+	p := sort.Search(len(ms.Pieces), func(i int) bool { return ms.Pieces[i][len(ms.Pieces[i])-1].End > m.Start })
+	p = min(p, len(ms.Pieces)-1)
+	piece := ms.Pieces[p]
 	at := sort.Search(len(piece), func(i int) bool { return piece[i].End > m.Start })
 	piece = slices.Insert(piece, at, m)
-	r.Pieces[p] = piece
+	ms.Pieces[p] = piece
 	if len(piece) > MaxMappingsPerPiece {
 		half := len(piece) / 2
-		r.Pieces = slices.Insert(r.Pieces, p+1, slices.Clone(piece[half:]))
-		r.Pieces[p] = piece[:half]
+		ms.Pieces = slices.Insert(ms.Pieces, p+1, slices.Clone(piece[half:]))
+		ms.Pieces[p] = piece[:half]
 	}
 }

@@ -12,9 +12,9 @@ import (
 
 // MappedBlockAt returns the physical memory that is mapped at an address. The second result is
 // false if nothing is mapped there.
-func (h *ProcessMemory) MappedBlockAt(ptr int64) (b Block, ok bool) {
+func (p *ProcessMemory) MappedBlockAt(ptr int64) (b Block, ok bool) {
 	b.Origin = origin.NoOrigin
-	h.Mappings.EachOverlapping(ptr, units.EndOfRange(ptr, 1), func(m Mapping) {
+	p.Mappings.EachOverlapping(ptr, units.EndOfRange(ptr, 1), func(m Mapping) {
 		ok = true
 		if m.Handle != nil {
 			b = m.Handle.Block
@@ -39,9 +39,9 @@ type ChangeKind uint8
 const (
 	ChangeAllocated ChangeKind = iota // an allocation succeeded
 	ChangeFreed                       // a call freed the memory
-	// the free was not recorded: the driver returned the same address or handle again
+	// ChangeFreeLost: the free was not recorded, but the driver returned the same address or handle again.
 	ChangeFreeLost
-	// the block's context was destroyed, and the process allocated more afterwards
+	// ChangeFreedWithContext: the block's context was destroyed, and the process allocated more afterwards.
 	ChangeFreedWithContext
 	ChangeFreedByExit // the process ended, or destroyed its last context
 	ChangeAllocFailed // an allocation failed, and no memory became live
@@ -121,10 +121,10 @@ func (s *Set) EachBlock(yield func(ptr int64, b Block)) {
 
 // EachBlock calls yield for every live block of the process, in no order. Imported memory is left
 // out.
-func (h *ProcessMemory) EachBlock(yield func(ptr int64, b Block)) {
-	h.Pointers.EachAddress(yield)
-	h.Arrays.EachAddress(yield)
-	for number, mem := range h.Handles {
+func (p *ProcessMemory) EachBlock(yield func(ptr int64, b Block)) {
+	p.Pointers.EachAddress(yield)
+	p.Arrays.EachAddress(yield)
+	for number, mem := range p.Handles {
 		if mem.Borrows == 0 {
 			yield(number, mem.Block)
 		}
@@ -298,13 +298,13 @@ const (
 
 // forgetForeignPointer reports whether the pointer is memory that this Set does not track. It
 // forgets the pointer unless a graph allocates it again.
-func (h *ProcessMemory) forgetForeignPointer(space NumberSpace, ptr int64) bool {
-	kind, ok := h.Foreign[ptr]
+func (p *ProcessMemory) forgetForeignPointer(space NumberSpace, ptr int64) bool {
+	kind, ok := p.Foreign[ptr]
 	if !ok || (kind == foreignFromArray) != (space == SpaceArray) {
 		return false
 	}
 	if kind != foreignFromGraph {
-		delete(h.Foreign, ptr)
+		delete(p.Foreign, ptr)
 	}
 	return true
 }

@@ -25,17 +25,17 @@ type DeviceMetrics struct {
 
 // CollectSamples sorts the samples by device and metric. It skips NaN and infinite values, which
 // mean "not measured".
-func (u *DeviceMetrics) CollectSamples() {
-	f := &u.T.Facts
+func (m *DeviceMetrics) CollectSamples() {
+	f := &m.T.Facts
 	for _, s := range f.Samples {
-		if s.AtNs < u.Window.FromNs || s.AtNs > u.Window.ToNs || math.IsNaN(s.Value) || math.IsInf(s.Value, 0) ||
-			len(u.Filter.Devices) > 0 && !slices.Contains(u.Filter.Devices, s.Device) {
+		if s.AtNs < m.Window.FromNs || s.AtNs > m.Window.ToNs || math.IsNaN(s.Value) || math.IsInf(s.Value, 0) ||
+			len(m.Filter.Devices) > 0 && !slices.Contains(m.Filter.Devices, s.Device) {
 			continue
 		}
-		of := u.Devices[s.Device]
+		of := m.Devices[s.Device]
 		if of == nil {
 			of = make(map[string]*Series)
-			u.Devices[s.Device] = of
+			m.Devices[s.Device] = of
 		}
 		name := f.Metrics.List[s.Metric]
 		if of[name] == nil {
@@ -43,7 +43,7 @@ func (u *DeviceMetrics) CollectSamples() {
 		}
 		of[name].AtNs, of[name].Values = append(of[name].AtNs, s.AtNs), append(of[name].Values, s.Value)
 	}
-	for _, of := range u.Devices {
+	for _, of := range m.Devices {
 		for _, s := range of {
 			s.ComputeWeights()
 		}
@@ -51,7 +51,7 @@ func (u *DeviceMetrics) CollectSamples() {
 }
 
 // SortedIndexes returns the NVML indexes of the devices in order.
-func (u *DeviceMetrics) SortedIndexes() []int32 { return slices.Sorted(maps.Keys(u.Devices)) }
+func (m *DeviceMetrics) SortedIndexes() []int32 { return slices.Sorted(maps.Keys(m.Devices)) }
 
 // DeviceBusy is how busy a device was, by the best available metric.
 type DeviceBusy struct {
@@ -61,8 +61,8 @@ type DeviceBusy struct {
 
 // BusyOf returns how busy a device was. GPM measures active SMs; NVML utilization only says that
 // some kernel ran. It returns false if neither was sampled.
-func (u *DeviceMetrics) BusyOf(device int32) (DeviceBusy, bool) {
-	of := u.Devices[device]
+func (m *DeviceMetrics) BusyOf(device int32) (DeviceBusy, bool) {
+	of := m.Devices[device]
 	idle := func(v float64) bool { return v < MaxIdlePct }
 	if s := of[catalog.MetricSMActive]; s != nil {
 		return DeviceBusy{
@@ -82,7 +82,7 @@ func (u *DeviceMetrics) BusyOf(device int32) (DeviceBusy, bool) {
 }
 
 // PassesFilter applies the filter's processes and devices to a sample.
-func (u *DeviceMetrics) PassesFilter(s *facts.ProcessSample) bool {
-	return (len(u.Filter.Pids) == 0 || slices.Contains(u.Filter.Pids, s.Pid)) &&
-		(len(u.Filter.Devices) == 0 || slices.Contains(u.Filter.Devices, s.Device))
+func (m *DeviceMetrics) PassesFilter(s *facts.ProcessSample) bool {
+	return (len(m.Filter.Pids) == 0 || slices.Contains(m.Filter.Pids, s.Pid)) &&
+		(len(m.Filter.Devices) == 0 || slices.Contains(m.Filter.Devices, s.Device))
 }

@@ -13,33 +13,33 @@ type MaximumHistory struct {
 }
 
 // SetValue records that the value is `value` from atNs (Unix ns) on. Times must not decrease.
-func (c *MaximumHistory) SetValue(atNs, value int64) {
-	c.advanceTo(c.stepsBegunAt(atNs))
-	c.now = value
-	if n := len(c.most); n > 0 {
-		c.most[n-1] = max(c.most[n-1], value)
+func (h *MaximumHistory) SetValue(atNs, value int64) {
+	h.advanceTo(h.stepsBegunAt(atNs))
+	h.now = value
+	if n := len(h.most); n > 0 {
+		h.most[n-1] = max(h.most[n-1], value)
 	}
 }
 
 // stepsBegunAt returns how many steps have begun at atNs. 0 means before the window.
-func (c *MaximumHistory) stepsBegunAt(atNs int64) int {
-	if atNs < c.Window.FromNs {
+func (h *MaximumHistory) stepsBegunAt(atNs int64) int {
+	if atNs < h.Window.FromNs {
 		return 0
 	}
-	return min(HistorySteps, 1+int(float64(atNs-c.Window.FromNs)/float64(max(1, c.Window.DurNs()))*HistorySteps))
+	return min(HistorySteps, 1+int(float64(atNs-h.Window.FromNs)/float64(max(1, h.Window.DurNs()))*HistorySteps))
 }
 
 // advanceTo starts steps with the current value, until there are `steps` of them.
-func (c *MaximumHistory) advanceTo(steps int) {
-	for len(c.most) < steps {
-		c.most = append(c.most, c.now)
+func (h *MaximumHistory) advanceTo(steps int) {
+	for len(h.most) < steps {
+		h.most = append(h.most, h.now)
 	}
 }
 
 // StepMaxima returns the maximum of every step, to the end of the window.
-func (c *MaximumHistory) StepMaxima() []int64 {
-	c.advanceTo(HistorySteps)
-	return c.most
+func (h *MaximumHistory) StepMaxima() []int64 {
+	h.advanceTo(HistorySteps)
+	return h.most
 }
 
 // StepAverages returns the average of the samples in each step of a window. A step without samples

@@ -99,7 +99,8 @@ func TestSamplesComeInOrderOfTime(t *testing.T) {
 	}
 }
 
-// EachSample continues after the samples of NextSamples, and stops at an error.
+// TestEachSampleContinues checks that EachSample continues after the samples of NextSamples, and stops
+// at an error.
 func TestEachSampleContinues(t *testing.T) {
 	testclass.Unit(t)
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -123,9 +124,9 @@ func TestEachSampleContinues(t *testing.T) {
 
 func TestRecordingsWithoutProgress(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
-	tp.AddAlloc(0, 10, 0x1000, 512)
-	tl := openTimeline(t, tp.WriteAndOpen().Path)
+	recording := analyzetest.NewTestRecording(t)
+	recording.AddAlloc(0, 10, 0x1000, 512)
+	tl := openTimeline(t, recording.WriteAndOpen().Path)
 	if progress.HasSamples(tl) || len(tl.Facts.Channels) > 0 {
 		t.Error("a recording without progress rows has samples or channels")
 	}
@@ -138,10 +139,10 @@ func TestRecordingsWithoutProgress(t *testing.T) {
 	}
 }
 
-// A channel has a row when it is found, and another one when it is gone.
+// TestChannels checks that a channel has a row when it is found, and another one when it is gone.
 func TestChannels(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	found := format.Row{
 		Kind: format.KindChannel, StartNs: analyzetest.Epoch + 5, Pid: 42, Channel: 2, Counter: 17,
 		Ptr: 0x204600010, Device: -1,
@@ -150,11 +151,13 @@ func TestChannels(t *testing.T) {
 	gone.DurNs, gone.Device = 1000, 1
 	other := found
 	other.Channel, other.Counter = 1, 0
-	tp.AddRow(found)
-	tp.AddRow(other)
-	tp.AddRow(gone)
-	tp.AddRow(format.Row{Kind: format.KindProgress, StartNs: analyzetest.Epoch + 9, Pid: 42, Channel: 2, Counter: 18})
-	tl := openTimeline(t, tp.WriteAndOpen().Path)
+	recording.AddRow(found)
+	recording.AddRow(other)
+	recording.AddRow(gone)
+	recording.AddRow(
+		format.Row{Kind: format.KindProgress, StartNs: analyzetest.Epoch + 9, Pid: 42, Channel: 2, Counter: 18},
+	)
+	tl := openTimeline(t, recording.WriteAndOpen().Path)
 	want := []facts.Channel{
 		{Number: 1, Pid: 42, Device: -1, Address: 0x204600010, StartNs: analyzetest.Epoch + 5},
 		{

@@ -20,13 +20,13 @@ const numberingFromStart = format.NumberingExact
 // addition adds one recording.
 type addition struct {
 	*Reader
-	t     *timeline.Timeline
-	last  *collective.Last
-	index int
-	ranks map[int32]int // index in State.Ranks by pid
-	looks map[int32][]threadstate.Look
-	host  map[int32]*hostCalls
-	toNs  int64 // end of the window on the clock of the recording
+	t         *timeline.Timeline
+	last      *collective.Last
+	index     int
+	ranks     map[int32]int // index in State.Ranks by pid
+	snapshots map[int32][]threadstate.Snapshot
+	host      map[int32]*hostCalls
+	toNs      int64 // end of the window on the clock of the recording
 }
 
 // shift returns the time to subtract from times of the recording, which is of a host, to get times of host 0, ns.
@@ -41,7 +41,7 @@ func (a *addition) shift(host int) int64 {
 func (a *addition) run() error {
 	a.toNs = a.opt.Filter.NarrowWindow(a.t.RecordingWindow()).ToNs
 	var err error
-	if a.looks, err = threadstate.Read(a.t, a.toNs); err != nil {
+	if a.snapshots, err = threadstate.Read(a.t, a.toNs); err != nil {
 		return err
 	}
 	if a.host, err = readHostCalls(a.t, a.aborts(), a.toNs); err != nil {

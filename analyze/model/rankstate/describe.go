@@ -33,24 +33,24 @@ func (a *addition) describeHost(rank int) {
 		r.Does, r.SinceNs, r.Site, r.Stack = "waits in "+c.name, c.startNs-shift, a.t.SiteOfStack(c.stack), c.stack
 	}
 	a.markUnfinished(rank, h)
-	if looks := a.looks[pid]; len(looks) > 0 && r.DeadNs == 0 {
-		look := &looks[len(looks)-1]
-		if t := look.Main(tid); t != nil && look.AtNs-shift >= g.LastNs {
-			a.describeThread(r, g, look, t, looks)
+	if snapshots := a.snapshots[pid]; len(snapshots) > 0 && r.DeadNs == 0 {
+		snapshot := &snapshots[len(snapshots)-1]
+		if t := snapshot.Main(tid); t != nil && snapshot.AtNs-shift >= g.LastNs {
+			a.describeThread(r, g, snapshot, t, snapshots)
 		}
 	}
 }
 
-// describeThread sets what the thread of a look does.
+// describeThread sets what the thread of a snapshot does.
 func (a *addition) describeThread(
-	r *Rank, g *waitgraph.Rank, look *threadstate.Look, t *threadstate.Thread, looks []threadstate.Look,
+	r *Rank, g *waitgraph.Rank, snapshot *threadstate.Snapshot, t *threadstate.Thread, snapshots []threadstate.Snapshot,
 ) {
 	site := cmp.Or(a.t.Stacks.Sites[t.Stack], t.Site())
 	if g.Host == waitgraph.HostWaits && r.Site != "" {
 		site = r.Site
 	}
-	r.Does, r.Site, r.Stack = look.Why(t), site, t.Stack
-	r.SinceNs = a.toNs - threadstate.SinceNs(looks, t, a.toNs) - a.shift(r.Member.Host)
+	r.Does, r.Site, r.Stack = snapshot.Why(t), site, t.Stack
+	r.SinceNs = a.toNs - threadstate.SinceNs(snapshots, t, a.toNs) - a.shift(r.Member.Host)
 	switch {
 	case t.Wait.CUDACall != "" || t.Collective() != "":
 		g.Host = waitgraph.HostWaits

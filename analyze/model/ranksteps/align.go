@@ -7,7 +7,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/straggler"
 )
 
-// stepKey identifies a step on all ranks of a communicator: the collectives at its begin and its end.
+// stepKey identifies a step on all ranks of a communicator: the collectives at its start and its end.
 type stepKey struct{ from, to int64 }
 
 // Finish returns the steps that all ranks of a communicator have.
@@ -82,13 +82,13 @@ func countOf(steps map[stepKey]int, ranks int) (n int) {
 	return n
 }
 
-func (k *rank) keyOf(i int) stepKey { return stepKey{k.sequences[i], k.sequences[i+1]} }
+func (r *rank) keyOf(i int) stepKey { return stepKey{r.sequences[i], r.sequences[i+1]} }
 
 // stepOf returns step i.
-func (k *rank) stepOf(i int) straggler.Step {
-	s, ns := &k.steps[i], k.starts[i+1]-k.starts[i]
+func (r *rank) stepOf(i int) straggler.Step {
+	s, ns := &r.steps[i], r.starts[i+1]-r.starts[i]
 	return straggler.Step{
-		AtNs:             k.starts[i],
+		AtNs:             r.starts[i],
 		DurNs:            ns,
 		BlockedNs:        min(s.blockedNs, ns),
 		HostCollectiveNs: min(s.hostCollectiveNs, ns),

@@ -10,7 +10,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// callKind is the part that a call has in the time of a host.
+// callKind is the role of a call in the time of a host.
 type callKind uint8
 
 const (
@@ -118,10 +118,10 @@ func (r *callReader) addGroup(g *format.Group, byPid map[int32]*rank) {
 }
 
 // addCalls adds the calls of a rank to its steps.
-func (k *rank) addCalls() {
-	for i := range k.calls {
-		c := &k.calls[i]
-		k.addSpan(c.startNs, c.startNs+c.durNs, func(s *stepSum, ns int64) {
+func (r *rank) addCalls() {
+	for i := range r.calls {
+		c := &r.calls[i]
+		r.addSpan(c.startNs, c.startNs+c.durNs, func(s *stepSum, ns int64) {
 			switch c.kind {
 			case callCopy:
 				s.hostCopyNs += ns
@@ -133,17 +133,17 @@ func (k *rank) addCalls() {
 			}
 		})
 	}
-	for i := range k.operations {
-		if s := k.stepAt(k.operations[i].StartNs); s >= 0 {
-			k.steps[s].collectives++
+	for i := range r.operations {
+		if s := r.stepAt(r.operations[i].StartNs); s >= 0 {
+			r.steps[s].collectives++
 		}
 	}
 }
 
 // addSpan divides a span of time over the steps that it touches.
-func (k *rank) addSpan(fromNs, toNs int64, add func(s *stepSum, ns int64)) {
-	fromNs = max(fromNs, k.starts[0])
-	for s := k.stepAt(fromNs); s >= 0 && s < len(k.steps) && k.starts[s] < toNs; s++ {
-		add(&k.steps[s], min(toNs, k.starts[s+1])-max(fromNs, k.starts[s]))
+func (r *rank) addSpan(fromNs, toNs int64, add func(s *stepSum, ns int64)) {
+	fromNs = max(fromNs, r.starts[0])
+	for s := r.stepAt(fromNs); s >= 0 && s < len(r.steps) && r.starts[s] < toNs; s++ {
+		add(&r.steps[s], min(toNs, r.starts[s+1])-max(fromNs, r.starts[s]))
 	}
 }

@@ -128,36 +128,36 @@ func groupSizes(k *rank) []int32 {
 	return list
 }
 
-// addGPUOperation adds an operation of the GPU. Operations of a channel come in order, so the start of the next one
-// bounds the end. It is the end if that operation waited for nothing else.
-func (k *gpuRank) addGPUOperation(w *activity.Operation, isNetwork bool) {
-	if last, ok := k.pending[w.Channel]; ok {
+// addGPUOperation adds an operation of the GPU. Operations of a channel come in order, so the start of the next one bounds
+// the end. It is the end if that operation waited for nothing else.
+func (g *gpuRank) addGPUOperation(w *activity.Operation, isNetwork bool) {
+	if last, ok := g.pending[w.Channel]; ok {
 		if w.Hold == nil && w.Call.StartNs <= last.fromNs && w.StartQuality >= activity.Estimated &&
 			w.StartNs() > last.fromNs {
 			last.toNs = w.StartNs()
 		}
-		k.addKernel(&last)
-		delete(k.pending, w.Channel)
+		g.addKernel(&last)
+		delete(g.pending, w.Channel)
 	}
-	step := k.stepAt(w.Call.StartNs)
+	step := g.stepAt(w.Call.StartNs)
 	if step < 0 {
 		return
 	}
-	if len(k.busy)+len(k.kernels) >= maxIntervals {
-		k.isCut = true
+	if len(g.busy)+len(g.kernels) >= maxIntervals {
+		g.isCut = true
 		return
 	}
 	hasEnd := w.StartQuality != activity.Unknown && w.EndQuality != activity.Unknown
 	if isNetwork {
 		if !hasEnd || w.StartQuality < activity.Bounded || w.EndQuality < activity.Bounded {
-			k.unknown++
-			k.isMissing[step] = true
+			g.unknown++
+			g.isMissing[step] = true
 			return
 		}
 		// Its length varies with the waits, so a mean says nothing. The next operation or a wait bounds its end.
 		span := interval{w.StartNs(), w.End.HiNs}
-		k.kernels = append(k.kernels, networkKernel{span, step, k.operationOf(w.Call.StartNs, w.Call.Tid)})
-		k.hasKernel[step] = true
+		g.kernels = append(g.kernels, networkKernel{span, step, g.operationOf(w.Call.StartNs, w.Call.Tid)})
+		g.hasKernel[step] = true
 		return
 	}
 	p := pendingKernel{op: w.Call.Op, label: w.Call.Label, step: step}
@@ -173,29 +173,29 @@ func (k *gpuRank) addGPUOperation(w *activity.Operation, isNetwork bool) {
 		p.ns = w.EndNs() - w.StartNs()
 	}
 	if w.Call.Op == activity.OpKernel || w.Call.Op == activity.OpGraph || w.Call.Op == activity.OpFill {
-		k.pending[w.Channel] = p
+		g.pending[w.Channel] = p
 		return
 	}
-	k.addKernel(&p)
+	g.addKernel(&p)
 }
 
 // addKernel adds a kernel or a copy to its step. If its length is unknown, it is the mean of equal operations before.
-func (k *gpuRank) addKernel(p *pendingKernel) {
+func (g *gpuRank) addKernel(p *pendingKernel) {
 	key := gpuKey{p.op, p.label}
 	if p.toNs > 0 {
 		p.ns = p.toNs - p.fromNs
 	}
-	m := k.means[key]
+	m := g.means[key]
 	if p.ns > 0 {
 		m.sum, m.n = m.sum+float64(p.ns), m.n+1
-		k.means[key] = m
+		g.means[key] = m
 	} else if m.n > 0 {
 		p.ns = int64(m.sum / m.n)
 	}
 	if p.fromNs > 0 && p.ns > 0 {
-		k.busy = append(k.busy, interval{p.fromNs, p.fromNs + p.ns})
+		g.busy = append(g.busy, interval{p.fromNs, p.fromNs + p.ns})
 	}
-	s := &k.steps[p.step]
+	s := &g.steps[p.step]
 	switch p.op {
 	case activity.OpKernel, activity.OpGraph, activity.OpFill:
 		s.kernelNs += max(0, p.ns)
@@ -207,12 +207,12 @@ func (k *gpuRank) addKernel(p *pendingKernel) {
 
 // operationOf returns the operation that launched a kernel: the last one of the thread before the launch. It
 // returns -1 if several operations share the launch.
-func (k *gpuRank) operationOf(launchNs int64, tid int32) int {
+func (g *gpuRank) operationOf(launchNs int64, tid int32) int {
 	const maxOthers = 64 // operations of other threads
-	after := sort.Search(len(k.operations), func(i int) bool { return k.operations[i].StartNs > launchNs })
+	after := sort.Search(len(g.operations), func(i int) bool { return g.operations[i].StartNs > launchNs })
 	for i := after - 1; i >= max(0, after-maxOthers); i-- {
-		if k.operations[i].Tid == tid {
-			if k.owner[i] > 1 {
+		if g.operations[i].Tid == tid {
+			if g.owner[i] > 1 {
 				return -1
 			}
 			return i
@@ -222,48 +222,48 @@ func (k *gpuRank) operationOf(launchNs int64, tid int32) int {
 }
 
 // finish divides the time of the kernels of collectives over steps and operations.
-func (k *gpuRank) finish() {
-	for _, channel := range slices.Sorted(maps.Keys(k.pending)) {
-		last := k.pending[channel]
-		k.addKernel(&last)
+func (g *gpuRank) finish() {
+	for _, channel := range slices.Sorted(maps.Keys(g.pending)) {
+		last := g.pending[channel]
+		g.addKernel(&last)
 	}
 	timed := 0
-	k.timed = make([]bool, len(k.steps))
-	for i := range k.timed {
-		if k.timed[i] = k.hasKernel[i] && !k.isMissing[i]; k.timed[i] {
+	g.timed = make([]bool, len(g.steps))
+	for i := range g.timed {
+		if g.timed[i] = g.hasKernel[i] && !g.isMissing[i]; g.timed[i] {
 			timed++
 		}
 	}
-	k.out.Timed = int64(len(k.kernels))
+	g.out.Timed = int64(len(g.kernels))
 	switch {
-	case k.isCut:
-		k.out.GPUMissing = "the recording has too many operations of the GPU"
+	case g.isCut:
+		g.out.GPUMissing = "the recording has too many operations of the GPU"
 		return
 	case timed < leastTimed:
-		k.out.GPUMissing = fmt.Sprintf("only %d of %d steps have the GPU times of all collectives", timed, len(k.steps))
+		g.out.GPUMissing = fmt.Sprintf("only %d of %d steps have the GPU times of all collectives", timed, len(g.steps))
 		return
 	}
-	k.out.GPUMissing, k.hasGPU = "", true
-	k.busy = joinIntervals(k.busy)
-	slices.SortFunc(k.kernels, func(a, b networkKernel) int { return cmp.Compare(a.fromNs, b.fromNs) })
+	g.out.GPUMissing, g.hasGPU = "", true
+	g.busy = joinIntervals(g.busy)
+	slices.SortFunc(g.kernels, func(a, b networkKernel) int { return cmp.Compare(a.fromNs, b.fromNs) })
 	covered, at := int64(0), 0
 	places := make(map[*operationSum]stepPlace)
-	for i := range k.kernels {
-		n := &k.kernels[i]
+	for i := range g.kernels {
+		n := &g.kernels[i]
 		exposed := int64(0)
 		if from := max(n.fromNs, covered); from < n.toNs {
-			for at > 0 && k.busy[at-1].toNs > from {
+			for at > 0 && g.busy[at-1].toNs > from {
 				at--
 			}
-			exposed, at = freeTime(k.busy, interval{from, n.toNs}, at)
+			exposed, at = freeTime(g.busy, interval{from, n.toNs}, at)
 			covered = n.toNs
 		}
-		k.steps[n.step].collectiveNs += exposed
-		if n.operation >= 0 && k.sums[n.operation] != nil {
-			sum := k.sums[n.operation]
+		g.steps[n.step].collectiveNs += exposed
+		if n.operation >= 0 && g.sums[n.operation] != nil {
+			sum := g.sums[n.operation]
 			p := places[sum].next(n.step)
 			places[sum] = p
-			sum.addKernel(k.operations[n.operation].Sequence, p.place, n.fromNs, n.toNs-n.fromNs, exposed)
+			sum.addKernel(g.operations[n.operation].Sequence, p.place, n.fromNs, n.toNs-n.fromNs, exposed)
 		}
 	}
 }

@@ -17,10 +17,10 @@ import (
 type HostTimes struct {
 	// Gaps are the times without a call of the process, by the call site before.
 	Gaps map[string]*HostGap
-	// Look says what a thread of the process did when the recorder looked at it, "" if it did not. LookNs is the
+	// Snapshot says what a thread of the process did at its last snapshot, "" if there is none. SnapshotNs is the
 	// time, Unix ns.
-	Look   string
-	LookNs int64
+	Snapshot   string
+	SnapshotNs int64
 }
 
 // HostGap sums up the times between a call and the next one.
@@ -45,7 +45,7 @@ type gapSpan struct {
 	tid int32
 }
 
-// Limits of HostGaps.
+// Limits of HostTimes.
 const (
 	leastGapNs  = 20_000  // shorter gaps are not summed up
 	maxGapCalls = 1 << 22 // calls of a process that are kept; later ones are left out
@@ -77,7 +77,7 @@ func ReadHostTimes(t *timeline.Timeline, pid int32, fromNs, toNs int64) (*HostTi
 			return nil, err
 		}
 	}
-	return h, h.addLook(t, pid, fromNs, toNs)
+	return h, h.addSnapshot(t, pid, fromNs, toNs)
 }
 
 // gapReader reads the calls of a process.
@@ -170,19 +170,19 @@ func (h *HostTimes) addLines(t *timeline.Timeline, pid int32) error {
 	return history.Err()
 }
 
-// addLook adds what the most important thread did in the last look at the process within the time.
-func (h *HostTimes) addLook(t *timeline.Timeline, pid int32, fromNs, toNs int64) error {
-	const afterNs = 1_000_000_000 // the recorder looks at the end of the recording
-	looks, err := threadstate.Read(t, toNs+afterNs)
+// addSnapshot adds what the most important thread did in the last snapshot of the process within the time.
+func (h *HostTimes) addSnapshot(t *timeline.Timeline, pid int32, fromNs, toNs int64) error {
+	const afterNs = 1_000_000_000 // the recorder takes snapshots at the end of the recording
+	snapshots, err := threadstate.Read(t, toNs+afterNs)
 	if err != nil {
 		return err
 	}
-	for _, look := range slices.Backward(looks[pid]) {
-		main := look.Main(pid)
-		if look.AtNs < fromNs || main == nil || main.Site() == "" {
+	for _, snapshot := range slices.Backward(snapshots[pid]) {
+		main := snapshot.Main(pid)
+		if snapshot.AtNs < fromNs || main == nil || main.Site() == "" {
 			continue
 		}
-		h.Look, h.LookNs = look.Why(main)+", at "+main.Site(), look.AtNs
+		h.Snapshot, h.SnapshotNs = snapshot.Why(main)+", at "+main.Site(), snapshot.AtNs
 		return nil
 	}
 	return nil

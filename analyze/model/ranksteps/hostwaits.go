@@ -39,12 +39,12 @@ func eachCollectiveWait(t *timeline.Timeline, yield func(w *hosttime.Wait, colle
 }
 
 // addCollectiveWaits adds the union of waits to the calls of a rank.
-func (k *rank) addCollectiveWaits(list []interval) {
+func (r *rank) addCollectiveWaits(list []interval) {
 	slices.SortFunc(list, func(a, b interval) int { return cmp.Compare(a.fromNs, b.fromNs) })
 	untilNs := int64(0)
 	for _, w := range list {
 		if from := max(w.fromNs, untilNs); w.toNs > from {
-			k.calls = append(k.calls, hostCall{startNs: from, durNs: w.toNs - from, kind: callCollective})
+			r.calls = append(r.calls, hostCall{startNs: from, durNs: w.toNs - from, kind: callCollective})
 			untilNs = w.toNs
 		}
 	}

@@ -100,13 +100,13 @@ func cutToCommonTime(group []*rank) bool {
 }
 
 // useLaunches makes the steps that launches begin the steps of a rank.
-func (k *rank) useLaunches(mix uint64) {
-	k.steps, k.mix, k.out.ByLaunches = make([]stepSum, len(k.starts)-1), mix, true
-	k.sequences = make([]int64, len(k.starts))
-	for i := range k.sequences {
-		k.sequences[i] = int64(i)
+func (r *rank) useLaunches(mix uint64) {
+	r.steps, r.mix, r.out.ByLaunches = make([]stepSum, len(r.starts)-1), mix, true
+	r.sequences = make([]int64, len(r.starts))
+	for i := range r.sequences {
+		r.sequences[i] = int64(i)
 	}
-	k.addCalls()
+	r.addCalls()
 }
 
 // kernelMixes returns, by process, a hash of the kernels that it launches in its steps. Counts do not matter: they can

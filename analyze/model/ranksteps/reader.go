@@ -134,9 +134,9 @@ func (r *Reader) findSteps(k *rank, survey *collective.Survey) {
 
 // communicators returns the communicators of a rank with enough collectives: the one with the most ranks first,
 // then the one with the most collectives.
-func (k *rank) communicators(survey *collective.Survey) []*communicatorOf {
+func (r *rank) communicators(survey *collective.Survey) []*communicatorOf {
 	byIndex := make(map[int32]*communicatorOf)
-	wait, ops := 0, k.operations
+	wait, ops := 0, r.operations
 	for i := range ops {
 		o := &ops[i]
 		if !o.Function.IsCollective() || o.Sequence == 0 {
@@ -148,8 +148,8 @@ func (k *rank) communicators(survey *collective.Survey) []*communicatorOf {
 			byIndex[o.Communicator] = c
 		}
 		waited := false
-		for ; wait < len(k.calls) && k.calls[wait].startNs < o.StartNs; wait++ {
-			waited = waited || k.calls[wait].kind == callWait
+		for ; wait < len(r.calls) && r.calls[wait].startNs < o.StartNs; wait++ {
+			waited = waited || r.calls[wait].kind == callWait
 		}
 		c.marks = append(c.marks, mark{o.Sequence, o.StartNs, keyOf(o), waited})
 		c.indexes = append(c.indexes, i)
@@ -164,31 +164,31 @@ func (k *rank) communicators(survey *collective.Survey) []*communicatorOf {
 }
 
 // divide begins a step at each collective that the marker selects. It returns false if there are too few.
-func (k *rank) divide(c *communicatorOf, m *marker) bool {
-	k.sequences, k.starts = nil, nil
+func (r *rank) divide(c *communicatorOf, m *marker) bool {
+	r.sequences, r.starts = nil, nil
 	last, lengths := 0, []int{}
 	for i := range c.marks {
 		if !m.selects(&c.marks[i]) {
 			continue
 		}
-		if len(k.starts) > 0 {
+		if len(r.starts) > 0 {
 			lengths = append(lengths, i-last)
 		}
 		last = i
-		k.sequences, k.starts = append(k.sequences, c.marks[i].sequence), append(k.starts, c.marks[i].startNs)
-		if k.out.Marker == "" {
-			o := &k.operations[c.indexes[i]]
-			k.out.Marker = fmt.Sprintf("%s %s", o.Function, units.FormatBytes(o.TotalBytes(int(c.Size))))
+		r.sequences, r.starts = append(r.sequences, c.marks[i].sequence), append(r.starts, c.marks[i].startNs)
+		if r.out.Marker == "" {
+			o := &r.operations[c.indexes[i]]
+			r.out.Marker = fmt.Sprintf("%s %s", o.Function, units.FormatBytes(o.TotalBytes(int(c.Size))))
 		}
 	}
-	if len(k.starts) <= leastMarks {
-		k.sequences, k.starts, k.out.Marker = nil, nil, ""
+	if len(r.starts) <= leastMarks {
+		r.sequences, r.starts, r.out.Marker = nil, nil, ""
 		return false
 	}
 	slices.Sort(lengths)
-	k.steps = make([]stepSum, len(k.starts)-1)
-	k.out.Communicator, k.out.WindowSize, k.out.PerStep = c.ID, m.window, lengths[len(lengths)/2]
-	k.isNumbered = c.ID != 0 && c.isNumbered()
+	r.steps = make([]stepSum, len(r.starts)-1)
+	r.out.Communicator, r.out.WindowSize, r.out.PerStep = c.ID, m.window, lengths[len(lengths)/2]
+	r.isNumbered = c.ID != 0 && c.isNumbered()
 	return true
 }
 
@@ -212,15 +212,15 @@ const usualShare = 0.37
 
 // mixOf returns a hash of the kinds of operations in the steps of a rank. Sizes do not count: with experts, each
 // rank and step has others.
-func (k *rank) mixOf(survey *collective.Survey) uint64 {
+func (r *rank) mixOf(survey *collective.Survey) uint64 {
 	type kind struct {
 		function collective.Function
 		size     int32
 	}
 	counts := make(map[kind]int)
-	for i := range k.operations {
-		o := &k.operations[i]
-		if o.StartNs >= k.starts[0] && o.StartNs < k.starts[len(k.starts)-1] {
+	for i := range r.operations {
+		o := &r.operations[i]
+		if o.StartNs >= r.starts[0] && o.StartNs < r.starts[len(r.starts)-1] {
 			counts[kind{o.Function, survey.Communicators[o.Communicator].Size}]++
 		}
 	}
@@ -229,20 +229,20 @@ func (k *rank) mixOf(survey *collective.Survey) uint64 {
 	})
 	h := fnv.New64a()
 	for _, c := range kinds {
-		if float64(counts[c]) >= usualShare*float64(len(k.steps)) {
-			fmt.Fprintln(h, k.out.Communicator, c.function, c.size)
+		if float64(counts[c]) >= usualShare*float64(len(r.steps)) {
+			fmt.Fprintln(h, r.out.Communicator, c.function, c.size)
 		}
 	}
 	return h.Sum64()
 }
 
 // stepAt returns the step that a time is in, or -1.
-func (k *rank) stepAt(ns int64) int {
-	i, found := slices.BinarySearch(k.starts, ns)
+func (r *rank) stepAt(ns int64) int {
+	i, found := slices.BinarySearch(r.starts, ns)
 	if !found {
 		i--
 	}
-	if i >= len(k.steps) {
+	if i >= len(r.steps) {
 		return -1
 	}
 	return i

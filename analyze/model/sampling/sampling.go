@@ -42,8 +42,9 @@ func (s *SamplingSwitches) AddNote(r *format.Row) {
 	}
 }
 
-// ComputeWindows computes NoLaunches and NoStacks. Call it once, after the last Add.
+// ComputeWindows computes NoLaunches and NoStacks. Call it after the last AddNote.
 func (s *SamplingSwitches) ComputeWindows() {
+	s.NoLaunches, s.NoStacks = nil, nil
 	slices.SortStableFunc(s.switches, func(a, b samplingSwitch) int { return cmp.Compare(a.atNs, b.atNs) })
 	for i := range s.switches {
 		n := &s.switches[i]
@@ -62,7 +63,6 @@ func (s *SamplingSwitches) ComputeWindows() {
 			(*times)[last].ToNs = n.atNs
 		}
 	}
-	s.switches = nil
 }
 
 // OverlapNs returns how much of the window w the times cover, in ns.
@@ -86,34 +86,35 @@ type SamplingCoverage struct {
 }
 
 // FormatCoverage describes the coverage in words. It returns "" if everything was recorded.
-func (l *SamplingCoverage) FormatCoverage() string {
+func (c *SamplingCoverage) FormatCoverage() string {
 	switch {
-	case !l.Sampled:
+	case !c.Sampled:
 		return ""
-	case l.LaunchesNs < l.OfNs:
+	case c.LaunchesNs < c.OfNs:
 		return fmt.Sprintf(
 			"launches recorded %.1f of %.1f s (--max-overhead)",
-			float64(l.LaunchesNs)/1e9,
-			float64(l.OfNs)/1e9,
+			float64(c.LaunchesNs)/1e9,
+			float64(c.OfNs)/1e9,
 		)
 	}
 	return fmt.Sprintf("stacks of launches recorded %.1f of %.1f s "+
-		"(--max-overhead)", float64(l.StacksNs)/1e9, float64(l.OfNs)/1e9)
+		"(--max-overhead)", float64(c.StacksNs)/1e9, float64(c.OfNs)/1e9)
 }
 
 // FormatNote explains the consequences for a report. It returns "" if everything was recorded.
-func (l *SamplingCoverage) FormatNote() string {
+func (c *SamplingCoverage) FormatNote() string {
 	switch {
-	case !l.Sampled:
+	case !c.Sampled:
 		return ""
-	case l.LaunchesNs < l.OfNs:
-		return l.FormatCoverage() + ". Counts of kernel launches cover that time only. Counts marked ~ are estimates " +
+	case c.LaunchesNs < c.OfNs:
+		return c.FormatCoverage() + ". Counts of kernel launches cover that time only. Counts marked ~ are estimates " +
 			"for the whole window. Graph launches and all other calls are complete"
 	}
-	return l.FormatCoverage() + ". All launches are recorded, some without a stack"
+	return c.FormatCoverage() + ". All launches are recorded, some without a stack"
 }
 
-// LaunchWeightUnit is the unit of weights. Integer sums do not depend on the order of their terms.
+// LaunchWeightUnit is the weight of a single launch. Weights are integers, so that sums do not depend on the
+// order of launches.
 const LaunchWeightUnit = 1000
 
 // maxLaunchWeight bounds the weight of a launch, so that sums do not overflow for damaged files.
@@ -135,7 +136,7 @@ type SamplingGap struct {
 }
 
 // neighborNs returns the length of the neighboring times, ns.
-func (b *SamplingGap) neighborNs() int64 { return b.Left.DurNs() + b.Right.DurNs() }
+func (g *SamplingGap) neighborNs() int64 { return g.Left.DurNs() + g.Right.DurNs() }
 
 // MaxNeighborRatio bounds how much longer one neighboring time of a gap may be than the other.
 // Launches long before the gap, such as during data loading, say little about it.
@@ -163,10 +164,10 @@ func IsWork(kind, function string) bool {
 // extraLaunchWeight returns how many unrecorded launches of the gap each launch in the neighboring
 // times represents, in thousandths. It scales by the number of work calls, because a program with
 // less recording runs faster. With few work calls it scales by time and speedup.
-func (b *SamplingGap) extraLaunchWeight(speedup float64) int64 {
-	inside, outside := speedup*float64(b.DurNs()), float64(b.neighborNs())
-	if b.NeighborWork >= minNeighborWork {
-		inside, outside = float64(b.WorkCalls), float64(b.NeighborWork)
+func (g *SamplingGap) extraLaunchWeight(speedup float64) int64 {
+	inside, outside := speedup*float64(g.DurNs()), float64(g.neighborNs())
+	if g.NeighborWork >= minNeighborWork {
+		inside, outside = float64(g.WorkCalls), float64(g.NeighborWork)
 	}
 	if outside == 0 {
 		return 0

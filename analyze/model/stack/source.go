@@ -10,7 +10,7 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// SourceSummary is the result of AddSource.
+// SourceSummary is the result of Timeline.AddSourceLines.
 type SourceSummary struct {
 	// Modules is the number of files that contain native frames. Without has the paths of the files
 	// for which no source line was found, those with the most frames first.

@@ -111,7 +111,7 @@ func buildID(t testing.TB, path string) string {
 // function, or "". The outermost frame belongs to PyTorch's Python code, because a frame of the
 // script itself would become the call site.
 func (p *sourceProgram) tape(t testing.TB, call, function string) *analyzetest.TestRecording {
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	frame := format.Frame{
 		Func:       function,
 		SystemName: function,
@@ -122,7 +122,7 @@ func (p *sourceProgram) tape(t testing.TB, call, function string) *analyzetest.T
 	}
 	outer := frame
 	outer.Func, outer.SystemName, outer.Addr = "", "", p.main
-	tp.AddRow(
+	recording.AddRow(
 		format.Row{
 			Kind:        format.KindStack,
 			StackID:     1,
@@ -144,11 +144,11 @@ func (p *sourceProgram) tape(t testing.TB, call, function string) *analyzetest.T
 		},
 	)
 	analyzetest.SetStackAndSite(
-		tp.AddAlloc(analyzetest.Second, analyzetest.Us, 0x7f0000000000, analyzetest.Mib),
+		recording.AddAlloc(analyzetest.Second, analyzetest.Us, 0x7f0000000000, analyzetest.Mib),
 		1,
 		function,
 	)
-	return tp
+	return recording
 }
 
 // stackText returns the frames of stack 1 as text.
@@ -185,9 +185,9 @@ func TestSourceAddsLinesAndInlinedCalls(t *testing.T) {
 							if named {
 								recorded = c.functions[len(c.functions)-1]
 							}
-							tp := p.tape(t, c.call, recorded)
-							tl := tp.Timeline()
-							before, _ := os.ReadFile(tp.Path)
+							recording := p.tape(t, c.call, recorded)
+							tl := recording.Timeline()
+							before, _ := os.ReadFile(recording.Path)
 							summary := tl.AddSourceLines(new(symbolize.Finder))
 							if summary.Modules != 2 ||
 								!slices.Equal(summary.Without, []string{"/nowhere/libcuda.so.1"}) ||
@@ -215,7 +215,7 @@ func TestSourceAddsLinesAndInlinedCalls(t *testing.T) {
 								len(c.functions),
 								filepath.Base(want[1][strings.Index(want[1], c.source):]),
 							)
-							if after, _ := os.ReadFile(tp.Path); !bytes.Equal(before, after) {
+							if after, _ := os.ReadFile(recording.Path); !bytes.Equal(before, after) {
 								t.Error("the recording was changed")
 							}
 						},
@@ -250,7 +250,7 @@ func checkSourceReports(t *testing.T, tl *timeline.Timeline, function string, de
 func TestSourceUsesNoOtherBuild(t *testing.T) {
 	testclass.Unit(t)
 	p := compileSource(t, "inlined.c")
-	tp := p.tape(t, "chain", "")
+	recording := p.tape(t, "chain", "")
 	other := compileSource(t, "inlined.c", "-O1")
 	raw, err := os.ReadFile(other.path)
 	if err != nil {
@@ -262,7 +262,7 @@ func TestSourceUsesNoOtherBuild(t *testing.T) {
 	if err := os.WriteFile(p.path, raw, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	tl := tp.Timeline()
+	tl := recording.Timeline()
 	before := stackText(tl)
 	summary := tl.AddSourceLines(&symbolize.Finder{Dirs: []string{filepath.Dir(other.path)}})
 	if !slices.Equal(summary.Without, []string{p.path, "/nowhere/libcuda.so.1"}) || summary.Err != nil {
@@ -276,13 +276,13 @@ func TestSourceUsesNoOtherBuild(t *testing.T) {
 func TestSourceReportsDamagedDebugInformation(t *testing.T) {
 	testclass.Unit(t)
 	p := compileSource(t, "inlined.c", "-gdwarf-5")
-	tp := p.tape(t, "chain", "outer")
+	recording := p.tape(t, "chain", "outer")
 	junk := filepath.Join(t.TempDir(), "junk")
 	if err := os.WriteFile(junk, bytes.Repeat([]byte{0xff}, 1000), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	command(t, "objcopy", "--update-section", ".debug_info="+junk, p.path)
-	summary := tp.Timeline().AddSourceLines(new(symbolize.Finder))
+	summary := recording.Timeline().AddSourceLines(new(symbolize.Finder))
 	if summary.Err == nil || !strings.Contains(summary.Err.Error(), "program: ") ||
 		strings.Count(summary.Err.Error(), "\n") > 0 {
 		t.Errorf("error: %v", summary.Err)

@@ -14,7 +14,7 @@ type StackTable struct {
 	Frames []format.Frame
 	Stacks map[int32][]int32   // stack id → indexes into Frames, innermost first
 	About  map[int32]StackInfo // the other columns of a stack's row, by stack id
-	// AddSource sets inlined and Sites: the frames that are inlined into the next frame, and the
+	// SourceReader sets inlined and Sites: the frames that are inlined into the next frame, and the
 	// call site of each stack by source line.
 	inlined map[int32]bool
 	Sites   map[int32]string

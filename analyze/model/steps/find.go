@@ -134,16 +134,16 @@ func (g *gapReader) begunBy(ns int64) int {
 }
 
 // collect reads the calls of each process, up to a limit.
-func (f *Result) collect() (map[int32]*process, error) {
+func (r *Result) collect() (map[int32]*process, error) {
 	found := make(map[int32]*process)
 	last := make(map[int32]*collected)
-	gaps, losses := gapReader{gaps: f.gaps}, gapReader{gaps: f.losses}
+	gaps, losses := gapReader{gaps: r.gaps}, gapReader{gaps: r.losses}
 	elements := 0
-	err := f.reader.EachCall(func(c *Call) {
+	err := r.reader.EachCall(func(c *Call) {
 		p := found[c.Pid]
 		if p == nil {
 			p = &process{
-				pid: c.Pid, stacks: f.stacks, labelsAre: f.optimizes, launches: make(map[int32]int64),
+				pid: c.Pid, stacks: r.stacks, labelsAre: r.optimizes, launches: make(map[int32]int64),
 				python: make(map[int32]int64), backward: make(map[int32]bool),
 			}
 			found[c.Pid], last[c.Pid] = p, &collected{gaps: gaps.begunBy(c.StartNs)}
@@ -164,7 +164,7 @@ func (f *Result) collect() (map[int32]*process, error) {
 			return
 		}
 		p.launches[c.Tid]++
-		info := f.stacks.infoOf(c.Stack)
+		info := r.stacks.infoOf(c.Stack)
 		if info.python {
 			p.python[c.Tid]++
 		}
@@ -191,15 +191,15 @@ func elementOf(c *Call) element {
 }
 
 // optimizes reports whether the name of a kernel is that of an update of weights.
-func (f *Result) optimizes(label int32) bool {
-	for len(f.labels) < len(f.reader.Labels.List) {
-		f.labels = append(f.labels, stack.IsOptimizerName(f.reader.Labels.List[len(f.labels)]))
+func (r *Result) optimizes(label int32) bool {
+	for len(r.labels) < len(r.reader.Labels.List) {
+		r.labels = append(r.labels, stack.IsOptimizerName(r.reader.Labels.List[len(r.labels)]))
 	}
-	return f.labels[label]
+	return r.labels[label]
 }
 
 // chooseSteps decides what a step of a process is.
-func (f *Result) chooseSteps(p *Process, from *process) {
+func (r *Result) chooseSteps(p *Process, from *process) {
 	p.backward = from.backward
 	main, python := from.mainThread()
 	from.mainTid = main
@@ -213,8 +213,8 @@ func (f *Result) chooseSteps(p *Process, from *process) {
 			p.threads[tid] = true
 		}
 	}
-	if f.marker != "" {
-		p.alphabet = &alphabet{kind: byMarker, stacks: f.stacks, isMarker: f.isMarker}
+	if r.marker != "" {
+		p.alphabet = &alphabet{kind: byMarker, stacks: r.stacks, isMarker: r.isMarker}
 		p.rule = rule{symbol: 1}
 		return
 	}
@@ -222,28 +222,28 @@ func (f *Result) chooseSteps(p *Process, from *process) {
 	switch {
 	case c == nil:
 	case reason != 0:
-		p.Loop = f.loopOf(from, c, reason)
+		p.Loop = r.loopOf(from, c, reason)
 	default:
 		p.alphabet, p.rule = c.alphabet, c.rule
 	}
 }
 
 // isMarker reports whether the kernel or the call site of an element contains the marker.
-func (f *Result) isMarker(e *element) bool {
+func (r *Result) isMarker(e *element) bool {
 	key := markerKey{e.stack, e.label}
-	is, ok := f.markers[key]
+	is, ok := r.markers[key]
 	if !ok {
-		is = e.label >= 0 && (strings.Contains(f.reader.Labels.List[e.label], f.marker) ||
-			strings.Contains(f.reader.T.SiteOfStack(e.stack), f.marker)) || f.stackContains(e.stack)
-		f.markers[key] = is
+		is = e.label >= 0 && (strings.Contains(r.reader.Labels.List[e.label], r.marker) ||
+			strings.Contains(r.reader.T.SiteOfStack(e.stack), r.marker)) || r.stackContains(e.stack)
+		r.markers[key] = is
 	}
 	return is
 }
 
 // stackContains reports whether a frame of a stack contains the marker.
-func (f *Result) stackContains(id int32) bool {
-	return slices.ContainsFunc(f.reader.T.Stacks.Stacks[id], func(frame int32) bool {
-		return strings.Contains(siteOfFrame(&f.reader.T.Stacks, frame), f.marker)
+func (r *Result) stackContains(id int32) bool {
+	return slices.ContainsFunc(r.reader.T.Stacks.Stacks[id], func(frame int32) bool {
+		return strings.Contains(siteOfFrame(&r.reader.T.Stacks, frame), r.marker)
 	})
 }
 

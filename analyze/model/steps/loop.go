@@ -42,8 +42,8 @@ func (u *unit) canBeLoop() bool {
 
 // isLoopOf reports whether a unit is a loop inside of a larger one. Functions that update weights are
 // better evidence of a step than the number of launches; names of kernels are not.
-func (q *sequence) isLoopOf(inner, outer *unit) bool {
-	return inner.canBeLoop() && (inner.mixes <= mostSegments || !q.stacksOptimize) &&
+func (seq *sequence) isLoopOf(inner, outer *unit) bool {
+	return inner.canBeLoop() && (inner.mixes <= mostSegments || !seq.stacksOptimize) &&
 		inner.segments >= minLoopIterations*outer.segments
 }
 
@@ -90,11 +90,11 @@ func (p *process) isInterrupted(c *candidate) bool {
 }
 
 // loopOf describes a loop.
-func (f *Result) loopOf(from *process, c *candidate, reason LoopReason) *Loop {
+func (r *Result) loopOf(from *process, c *candidate, reason LoopReason) *Loop {
 	l := &Loop{Iterations: c.unit.segments, Launches: c.unit.perUnit, Reason: reason}
 	for i := range from.elements {
 		if e := &from.elements[i]; c.alphabet.symbolOf(e) == c.unit.anchor && !e.isWait() {
-			l.Site = f.SiteOf(&Call{Stack: e.stack, Label: e.label})
+			l.Site = r.SiteOf(&Call{Stack: e.stack, Label: e.label})
 			break
 		}
 	}

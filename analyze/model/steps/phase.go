@@ -52,12 +52,12 @@ func (p *Process) Function() string {
 }
 
 // PhaseOf returns the number of the phase of a call of a process with steps.
-func (f *Result) PhaseOf(p *Process, c *Call) int32 {
+func (r *Result) PhaseOf(p *Process, c *Call) int32 {
 	t := &p.phases
 	key := phaseKey{tid: c.Tid, stack: c.Stack, label: c.Label, name: c.Name}
 	n, ok := t.byCall[key]
 	if !ok {
-		n = t.numberOf(f.describePhase(p, c))
+		n = t.numberOf(r.describePhase(p, c))
 		if t.byCall == nil {
 			t.byCall = make(map[phaseKey]int32)
 		}
@@ -86,28 +86,28 @@ func (t *phaseTable) numberOf(phase Phase) int32 {
 }
 
 // describePhase returns the phase of a call.
-func (f *Result) describePhase(p *Process, c *Call) Phase {
+func (r *Result) describePhase(p *Process, c *Call) Phase {
 	a := p.alphabet
 	switch {
-	case p.backward[c.Tid] && f.stacks.infoOf(c.Stack).autograd:
+	case p.backward[c.Tid] && r.stacks.infoOf(c.Stack).autograd:
 		return Phase{Name: PhaseBackward}
 	case a.kind != byCallSites:
-		return Phase{Name: f.SiteOf(c)}
+		return Phase{Name: r.SiteOf(c)}
 	case c.Tid != a.mainTid:
 		return Phase{Name: PhaseOtherThreads}
 	}
-	path := f.stacks.infoOf(c.Stack).path
+	path := r.stacks.infoOf(c.Stack).path
 	d := len(a.prefix)
 	if len(path) <= d || !slices.Equal(path[:d], a.prefix) {
 		return Phase{Name: PhaseElsewhere}
 	}
-	return Phase{Name: siteOfFrame(&f.reader.T.Stacks, path[d]), Callee: f.calleeOf(path[d+1:])}
+	return Phase{Name: siteOfFrame(&r.reader.T.Stacks, path[d]), Callee: r.calleeOf(path[d+1:])}
 }
 
 // calleeOf returns the first function of a path that default rules do not hide.
-func (f *Result) calleeOf(path []int32) string {
+func (r *Result) calleeOf(path []int32) string {
 	for _, id := range path {
-		frame := &f.reader.T.Stacks.Frames[id]
+		frame := &r.reader.T.Stacks.Frames[id]
 		if _, hidden := query.DefaultFrameRules.HidesFrame(frame); !hidden {
 			return query.FrameName(frame)
 		}
@@ -116,12 +116,12 @@ func (f *Result) calleeOf(path []int32) string {
 }
 
 // SiteOf returns the call site of a call, or its kernel or function if the site is unknown.
-func (f *Result) SiteOf(c *Call) string {
-	if site := f.reader.T.SiteOfStack(c.Stack); site != "" && site != timeline.NoStackSite {
+func (r *Result) SiteOf(c *Call) string {
+	if site := r.reader.T.SiteOfStack(c.Stack); site != "" && site != timeline.NoStackSite {
 		return site
 	}
 	if c.Label >= 0 {
-		return symbolize.ShortKernel(f.reader.Labels.List[c.Label])
+		return symbolize.ShortKernel(r.reader.Labels.List[c.Label])
 	}
-	return f.reader.Names.List[c.Name]
+	return r.reader.Names.List[c.Name]
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// CallKind is the part that a call has in a step.
+// CallKind is the role of a call in a step.
 type CallKind uint8
 
 // Kinds of CallKind.

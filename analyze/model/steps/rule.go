@@ -36,7 +36,7 @@ func (r *rule) begins(last, symbol int32) bool {
 const (
 	// maxRuleSamples bounds the runs that are read to choose a rule.
 	maxRuleSamples = 512
-	// waitBonusNs makes a launch after a wait the begin of a step, unless there is a longer time outside
+	// waitBonusNs makes a launch after a wait the start of a step, unless there is a longer time outside
 	// CUDA elsewhere.
 	waitBonusNs = 20_000
 )
@@ -74,16 +74,16 @@ func (c *candidate) chooseRule() rule {
 
 // runsBySymbol returns where the rules of each symbol begin a step: the first runs with the symbol, and the
 // first runs after such a run.
-func (q *sequence) runsBySymbol() (begins, ends [][]int32) {
-	begins, ends = make([][]int32, q.symbols), make([][]int32, q.symbols)
+func (seq *sequence) runsBySymbol() (begins, ends [][]int32) {
+	begins, ends = make([][]int32, seq.symbols), make([][]int32, seq.symbols)
 	add := func(list [][]int32, symbol int32, run int) {
 		if len(list[symbol]) < maxRuleSamples {
 			list[symbol] = append(list[symbol], int32(run))
 		}
 	}
-	for i := 1; i < len(q.runs); i++ {
-		last, next := q.runs[i-1].symbol, q.runs[i].symbol
-		if !q.runs[i].isBroken && last != next {
+	for i := 1; i < len(seq.runs); i++ {
+		last, next := seq.runs[i-1].symbol, seq.runs[i].symbol
+		if !seq.runs[i].isBroken && last != next {
 			add(begins, next, i)
 			add(ends, last, i)
 		}

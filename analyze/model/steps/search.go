@@ -202,6 +202,6 @@ func (p *process) eachGraph() *candidate {
 }
 
 // setSymbols sets the number of symbols after the runs are known.
-func (q *sequence) setSymbols(n int) {
-	*q = *newSequence(q.runs, max(1, n), q.byCalls)
+func (seq *sequence) setSymbols(n int) {
+	*seq = *newSequence(seq.runs, max(1, n), seq.byCalls)
 }

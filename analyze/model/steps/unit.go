@@ -63,12 +63,12 @@ func newSequence(runs []run, symbols int, byCalls bool) *sequence {
 
 // find returns the unit that is a step, or nil if nothing repeats. It begins with the unit that repeats
 // most often. A larger unit is the step if the smaller one is a layer of it.
-func (q *sequence) find() *unit {
+func (seq *sequence) find() *unit {
 	var best *unit
-	for _, level := range q.levels() {
+	for _, level := range seq.levels() {
 		var u *unit
 		for _, anchor := range level {
-			v := q.evaluate(anchor)
+			v := seq.evaluate(anchor)
 			if v.segments >= minSegments && (u == nil || v.coverage > u.coverage) {
 				u = v
 			}
@@ -79,7 +79,7 @@ func (q *sequence) find() *unit {
 			if u.coverage >= minUnitCoverage {
 				best = u
 			}
-		case q.isPartOf(best, u):
+		case seq.isPartOf(best, u):
 			best = u
 		}
 	}
@@ -88,11 +88,11 @@ func (q *sequence) find() *unit {
 
 // levels returns possible anchors by the number of their runs, the most frequent first. Anchors of a
 // level have nearly the same number of runs.
-func (q *sequence) levels() (levels [][]int32) {
-	runs, launches := make([]int, q.symbols), make([]int64, q.symbols)
-	for i := range q.runs {
-		runs[q.runs[i].symbol]++
-		launches[q.runs[i].symbol] += int64(q.runs[i].launches)
+func (seq *sequence) levels() (levels [][]int32) {
+	runs, launches := make([]int, seq.symbols), make([]int64, seq.symbols)
+	for i := range seq.runs {
+		runs[seq.runs[i].symbol]++
+		launches[seq.runs[i].symbol] += int64(seq.runs[i].launches)
 	}
 	var order []int32
 	for s := range runs {
@@ -122,22 +122,22 @@ func (q *sequence) levels() (levels [][]int32) {
 }
 
 // evaluate returns the unit of an anchor.
-func (q *sequence) evaluate(anchor int32) *unit {
-	u := &unit{anchor: anchor, modal: make([]int32, q.symbols)}
-	clear(q.histograms)
-	clear(q.totals)
+func (seq *sequence) evaluate(anchor int32) *unit {
+	u := &unit{anchor: anchor, modal: make([]int32, seq.symbols)}
+	clear(seq.histograms)
+	clear(seq.totals)
 	from := -1
 	var counts segmentFacts
-	for i := range q.runs {
-		if q.runs[i].isBroken {
+	for i := range seq.runs {
+		if seq.runs[i].isBroken {
 			from = -1
 		}
-		if q.runs[i].symbol != anchor {
+		if seq.runs[i].symbol != anchor {
 			continue
 		}
 		if from >= 0 {
 			u.segments++
-			counts.add(q.addSegment(q.runs[from:i]))
+			counts.add(seq.addSegment(seq.runs[from:i]))
 		}
 		from = i
 	}
@@ -147,7 +147,7 @@ func (q *sequence) evaluate(anchor int32) *unit {
 	n := float64(u.segments)
 	u.touchesHost, u.mixes = float64(counts.touch)/n, float64(counts.mix)/n
 	u.optimizes, u.graphs = float64(counts.optimize)/n, float64(counts.graph)/n
-	q.rate(u)
+	seq.rate(u)
 	return u
 }
 
@@ -171,26 +171,26 @@ func (f *segmentFacts) add(of run) {
 }
 
 // addSegment counts the symbols of a segment. It returns what its launches do.
-func (q *sequence) addSegment(runs []run) (of run) {
+func (seq *sequence) addSegment(runs []run) (of run) {
 	for i := range runs {
 		r := &runs[i]
 		of.touchesHost, of.graphs = of.touchesHost || r.touchesHost, of.graphs || r.graphs
 		of.optimizes, of.others = of.optimizes || r.optimizes, of.others || r.others
-		if q.counts[r.symbol] == 0 {
-			q.found = append(q.found, r.symbol)
+		if seq.counts[r.symbol] == 0 {
+			seq.found = append(seq.found, r.symbol)
 		}
-		if q.byCalls {
-			q.counts[r.symbol]++
+		if seq.byCalls {
+			seq.counts[r.symbol]++
 		} else {
-			q.counts[r.symbol] += r.launches
+			seq.counts[r.symbol] += r.launches
 		}
-		q.totals[r.symbol] += int64(r.launches)
+		seq.totals[r.symbol] += int64(r.launches)
 	}
-	for _, s := range q.found {
-		q.histograms[s][countClass(q.counts[s])]++
-		q.counts[s] = 0
+	for _, s := range seq.found {
+		seq.histograms[s][countClass(seq.counts[s])]++
+		seq.counts[s] = 0
 	}
-	q.found = q.found[:0]
+	seq.found = seq.found[:0]
 	return of
 }
 
@@ -207,23 +207,23 @@ func countClass(n int32) int {
 }
 
 // rate sets the coverage of a unit from the counted segments.
-func (q *sequence) rate(u *unit) {
-	u.totals = slices.Clone(q.totals)
+func (seq *sequence) rate(u *unit) {
+	u.totals = slices.Clone(seq.totals)
 	regular := int64(0)
-	for s := range q.histograms {
-		u.launches += q.totals[s]
+	for s := range seq.histograms {
+		u.launches += seq.totals[s]
 		best := 0
-		for class, segments := range q.histograms[s] {
-			if segments > q.histograms[s][best] {
+		for class, segments := range seq.histograms[s] {
+			if segments > seq.histograms[s][best] {
 				best = class
 			}
 		}
 		if best > 0 {
-			u.regularity += float64(q.totals[s]) * float64(q.histograms[s][best]) / float64(u.segments)
+			u.regularity += float64(seq.totals[s]) * float64(seq.histograms[s][best]) / float64(u.segments)
 		}
-		if float64(q.histograms[s][best]) >= regularShare*float64(u.segments) {
+		if float64(seq.histograms[s][best]) >= regularShare*float64(u.segments) {
 			u.modal[s] = int32(best)
-			regular += q.totals[s]
+			regular += seq.totals[s]
 		}
 	}
 	if u.launches > 0 {
@@ -236,13 +236,13 @@ func (q *sequence) rate(u *unit) {
 // isPartOf reports whether a unit is a part of a larger unit that is the step: a layer, or a batch
 // whose gradients are accumulated. Logging or an evaluation every few steps does not make a larger
 // step.
-func (q *sequence) isPartOf(inner, outer *unit) bool {
+func (seq *sequence) isPartOf(inner, outer *unit) bool {
 	const most, some, better = 0.8, 0.6, 0.02
 	ratio := float64(inner.segments) / float64(outer.segments)
 	switch {
 	case outer.coverage < max(0.7, inner.coverage-better):
 		return false
-	case q.isLoopOf(inner, outer):
+	case seq.isLoopOf(inner, outer):
 		return true
 	case inner.mixes > most:
 		return false
@@ -261,5 +261,5 @@ func (q *sequence) isPartOf(inner, outer *unit) bool {
 	if ratio <= 8.5 && share >= 0.15 && outer.coverage >= 0.9 && outer.segments >= 5 {
 		return true // accumulated gradients
 	}
-	return !q.byCalls && inner.touchesHost <= most && share >= 0.5 && outer.segments >= 6
+	return !seq.byCalls && inner.touchesHost <= most && share >= 0.5 && outer.segments >= 6
 }

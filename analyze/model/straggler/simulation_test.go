@@ -35,24 +35,24 @@ type simulation struct {
 }
 
 // run returns the series of the job.
-func (m *simulation) run() []Series {
-	all, offsets := make([]Series, m.ranks), make([]float64, m.ranks)
+func (sim *simulation) run() []Series {
+	all, offsets := make([]Series, sim.ranks), make([]float64, sim.ranks)
 	for r := range all {
-		all[r] = Series{Rank: r, IsNumbered: true, HasGPU: m.hasGPU}
-		offsets[r] = m.spread * m.random.NormFloat64()
+		all[r] = Series{Rank: r, IsNumbered: true, HasGPU: sim.hasGPU}
+		offsets[r] = sim.spread * sim.random.NormFloat64()
 	}
 	at := int64(1e18)
-	for i := range m.steps {
-		steps, own, latest := make([]Step, m.ranks), make([]float64, m.ranks), 0.0
+	for i := range sim.steps {
+		steps, own, latest := make([]Step, sim.ranks), make([]float64, sim.ranks), 0.0
 		for r := range steps {
-			host := 0.2*m.stepNs + m.noise*m.random.NormFloat64()/2
-			kernels := 0.6*m.stepNs + offsets[r] + m.noise*m.random.NormFloat64()/2
-			copies := 0.05 * m.stepNs * (1 + 0.02*m.random.NormFloat64())
+			host := 0.2*sim.stepNs + sim.noise*sim.random.NormFloat64()/2
+			kernels := 0.6*sim.stepNs + offsets[r] + sim.noise*sim.random.NormFloat64()/2
+			copies := 0.05 * sim.stepNs * (1 + 0.02*sim.random.NormFloat64())
 			launches := 300.0
-			if m.random.IntN(100) == 0 { // a garbage collection
-				host += m.stepNs * m.random.ExpFloat64() / 3
+			if sim.random.IntN(100) == 0 { // a garbage collection
+				host += sim.stepNs * sim.random.ExpFloat64() / 3
 			}
-			for _, f := range m.faults {
+			for _, f := range sim.faults {
 				if f.rank != r || i < f.since {
 					continue
 				}
@@ -65,7 +65,7 @@ func (m *simulation) run() []Series {
 					copies += f.ns
 				case CauseWork:
 					kernels += f.ns
-					launches *= 1 + f.ns/(0.6*m.stepNs)
+					launches *= 1 + f.ns/(0.6*sim.stepNs)
 				}
 			}
 			own[r] = host + kernels + copies
@@ -150,13 +150,13 @@ func TestVerdictsOfSimulatedJobs(t *testing.T) {
 }
 
 // check returns "" for the right verdicts, "missed" if one is not there, or what is wrong.
-func (m *simulation) check(r *Result) string {
-	if len(r.Verdicts) > len(m.faults) {
-		return fmt.Sprintf("%d verdicts about %d faults", len(r.Verdicts), len(m.faults))
+func (sim *simulation) check(r *Result) string {
+	if len(r.Verdicts) > len(sim.faults) {
+		return fmt.Sprintf("%d verdicts about %d faults", len(r.Verdicts), len(sim.faults))
 	}
 	for _, v := range r.Verdicts {
 		isRight := false
-		for _, f := range m.faults {
+		for _, f := range sim.faults {
 			if f.rank != v.Series {
 				continue
 			}
@@ -175,7 +175,7 @@ func (m *simulation) check(r *Result) string {
 			return fmt.Sprintf("rank %d is accused of %.1f ms", v.Series, v.LateNs/ms)
 		}
 	}
-	if len(r.Verdicts) < len(m.faults) {
+	if len(r.Verdicts) < len(sim.faults) {
 		return "missed"
 	}
 	return ""

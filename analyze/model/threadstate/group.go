@@ -8,10 +8,10 @@ import (
 
 // Member is a process with the thread that explains it.
 type Member struct {
-	Look   *Look
-	Thread *Thread
-	Job    string
-	Rank   int64 // in the job; UnknownRank: unknown
+	Snapshot *Snapshot
+	Thread   *Thread
+	Job      string
+	Rank     int64 // in the job; UnknownRank: unknown
 	// UsesCUDA says that the process made CUDA calls before.
 	UsesCUDA bool
 }
@@ -35,7 +35,7 @@ func DropHelpers(members []Member) []Member {
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(members), func(m Member) bool {
-		return m.Rank != UnknownRank && best[key{m.Job, m.Rank}].Look != m.Look && !usesCUDA(m)
+		return m.Rank != UnknownRank && best[key{m.Job, m.Rank}].Snapshot != m.Snapshot && !usesCUDA(m)
 	})
 }
 
@@ -75,7 +75,7 @@ func GroupMembers(members []Member) []Group {
 
 // compare orders members by rank, then by pid.
 func (m Member) compare(o Member) int {
-	return cmp.Or(cmp.Compare(m.Rank, o.Rank), cmp.Compare(m.Look.Pid, o.Look.Pid))
+	return cmp.Or(cmp.Compare(m.Rank, o.Rank), cmp.Compare(m.Snapshot.Pid, o.Snapshot.Pid))
 }
 
 // waitsForOthers returns 2 for a thread in a collective, 1 for one that waits for the GPU, and 0 for

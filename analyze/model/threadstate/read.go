@@ -13,9 +13,9 @@ import (
 // maxThreads bounds the threads that Read keeps.
 const maxThreads = 1 << 18
 
-// Read returns the looks of a recording up to a time, Unix ns: by pid, in the order of time.
-func Read(t *timeline.Timeline, untilNs int64) (map[int32][]Look, error) {
-	r := reader{stacks: &t.Stacks, frames: make(map[int32][]format.Frame), looks: make(map[lookKey]*Look)}
+// Read returns the snapshots of a recording up to a time, Unix ns: by pid, in the order of time.
+func Read(t *timeline.Timeline, untilNs int64) (map[int32][]Snapshot, error) {
+	r := reader{stacks: &t.Stacks, frames: make(map[int32][]format.Frame), snapshots: make(map[snapshotKey]*Snapshot)}
 	for _, g := range t.Host {
 		if !slices.Contains(g.Kinds(), format.KindThreadState) {
 			continue
@@ -25,30 +25,30 @@ func Read(t *timeline.Timeline, untilNs int64) (map[int32][]Look, error) {
 			return nil, t.WrapReadError(err)
 		}
 	}
-	byPid := make(map[int32][]Look)
-	for key, look := range r.looks {
-		slices.SortStableFunc(look.Threads, func(a, b Thread) int { return cmp.Compare(a.Tid, b.Tid) })
-		look.linkBackward()
-		byPid[key.pid] = append(byPid[key.pid], *look)
+	byPid := make(map[int32][]Snapshot)
+	for key, snapshot := range r.snapshots {
+		slices.SortStableFunc(snapshot.Threads, func(a, b Thread) int { return cmp.Compare(a.Tid, b.Tid) })
+		snapshot.linkBackward()
+		byPid[key.pid] = append(byPid[key.pid], *snapshot)
 	}
-	for _, looks := range byPid {
-		slices.SortFunc(looks, func(a, b Look) int { return cmp.Compare(a.AtNs, b.AtNs) })
+	for _, snapshots := range byPid {
+		slices.SortFunc(snapshots, func(a, b Snapshot) int { return cmp.Compare(a.AtNs, b.AtNs) })
 	}
 	return byPid, nil
 }
 
-// lookKey identifies a look: its rows have one time.
-type lookKey struct {
+// snapshotKey identifies a snapshot: its rows have one time.
+type snapshotKey struct {
 	pid  int32
 	atNs int64
 }
 
-// reader collects the rows of looks.
+// reader collects the rows of snapshots.
 type reader struct {
-	stacks  *stack.StackTable
-	frames  map[int32][]format.Frame // by number of the stack
-	looks   map[lookKey]*Look
-	threads int
+	stacks    *stack.StackTable
+	frames    map[int32][]format.Frame // by number of the stack
+	snapshots map[snapshotKey]*Snapshot
+	threads   int
 }
 
 // readGroup reads the thread states of a row group.
@@ -71,13 +71,13 @@ func (r *reader) readGroup(g *format.Group, untilNs int64) {
 		// A message that is not as expected leaves the fact empty.
 		_ = json.Unmarshal([]byte(messages.At(i)), &th.Wait)
 		th.Name, th.Frames = th.Wait.Thread, r.framesOf(stacks[i])
-		key := lookKey{th.Pid, at}
-		look := r.looks[key]
-		if look == nil {
-			look = &Look{Pid: th.Pid, AtNs: at, When: th.Wait.When}
-			r.looks[key] = look
+		key := snapshotKey{th.Pid, at}
+		snapshot := r.snapshots[key]
+		if snapshot == nil {
+			snapshot = &Snapshot{Pid: th.Pid, AtNs: at, When: th.Wait.When}
+			r.snapshots[key] = snapshot
 		}
-		look.Threads = append(look.Threads, th)
+		snapshot.Threads = append(snapshot.Threads, th)
 	}
 }
 
@@ -91,20 +91,20 @@ func (r *reader) framesOf(id int32) []format.Frame {
 	return frames
 }
 
-// SinceNs returns for how long a thread of the last look has done the same at least: since it came to
-// a processor, or since the first of the looks before in which its stack was equal.
-func SinceNs(looks []Look, t *Thread, atNs int64) int64 {
-	if len(looks) == 0 {
+// SinceNs returns the minimum time, ns, that a thread of the last snapshot has been in its current state. The
+// time starts when the thread last ran, or at the earliest of the preceding snapshots with the same stack.
+func SinceNs(snapshots []Snapshot, t *Thread, atNs int64) int64 {
+	if len(snapshots) == 0 {
 		return 0
 	}
-	last := &looks[len(looks)-1]
+	last := &snapshots[len(snapshots)-1]
 	since, key := last.AtNs-t.OffNs, t.Key()
-	for i := len(looks) - 2; i >= 0; i-- {
-		k := slices.IndexFunc(looks[i].Threads, func(o Thread) bool { return o.Tid == t.Tid && o.Key() == key })
+	for i := len(snapshots) - 2; i >= 0; i-- {
+		k := slices.IndexFunc(snapshots[i].Threads, func(o Thread) bool { return o.Tid == t.Tid && o.Key() == key })
 		if k < 0 {
 			break
 		}
-		since = min(since, looks[i].AtNs-looks[i].Threads[k].OffNs)
+		since = min(since, snapshots[i].AtNs-snapshots[i].Threads[k].OffNs)
 	}
 	return max(0, atNs-since)
 }

@@ -2,7 +2,7 @@ package threadstate
 
 import "github.com/gpurec/gpurec/analyze/model/stack"
 
-// StackWaits tells from stacks what the threads with these stacks wait for, outside of the driver. It examines each stack
+// StackWaits finds from stacks what the threads with these stacks wait for, outside of the driver. It examines each stack
 // once. It is not safe for concurrent use.
 type StackWaits struct {
 	stacks *stack.StackTable

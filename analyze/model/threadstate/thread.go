@@ -12,7 +12,7 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// Thread is a thread at the time of a look.
+// Thread is a thread at the time of a snapshot.
 type Thread struct {
 	Pid, Tid int32
 	Name     string
@@ -26,8 +26,8 @@ type Thread struct {
 	InBackward bool
 }
 
-// Look is one look at all threads of a process.
-type Look struct {
+// Snapshot has the states and stacks of all threads of a process at one time.
+type Snapshot struct {
 	Pid     int32
 	AtNs    int64  // Unix ns
 	When    string // one of the format.When names
@@ -84,12 +84,12 @@ const gradientReduction = "all_reduce of DistributedDataParallel"
 
 // linkBackward finds the threads that wait in a backward pass until an autograd thread has the gradients of all ranks.
 // The names are those of torch/csrc/autograd/engine.cpp and torch/csrc/distributed/c10d/reducer.cpp.
-func (l *Look) linkBackward() {
-	if !slices.ContainsFunc(l.Threads, func(t Thread) bool { return inReducer(t.Frames) }) {
+func (s *Snapshot) linkBackward() {
+	if !slices.ContainsFunc(s.Threads, func(t Thread) bool { return inReducer(t.Frames) }) {
 		return
 	}
-	for i := range l.Threads {
-		t := &l.Threads[i]
+	for i := range s.Threads {
+		t := &s.Threads[i]
 		t.InBackward = t.hasPython() && inAutograd(t.Frames)
 	}
 }
@@ -196,9 +196,9 @@ var stateTexts = map[string]string{
 	format.StateTraced:          "is stopped by a debugger",
 }
 
-// Why returns in words what the thread does, and for what it waits. look has the owners of locks.
-func (l *Look) Why(t *Thread) string {
-	text := catalog.DescribeWait(&t.Wait, l.ownerSite(t))
+// Why returns in words what the thread does, and for what it waits. The snapshot has the owners of locks.
+func (s *Snapshot) Why(t *Thread) string {
+	text := catalog.DescribeWait(&t.Wait, s.ownerSite(t))
 	if text == "" {
 		text = stateTexts[t.State]
 		if call := t.Wait.SystemCall; call != "" && t.State != format.StateRunning {
@@ -219,10 +219,10 @@ func (l *Look) Why(t *Thread) string {
 	return text
 }
 
-// ownerSite returns the line of the thread that holds a lock, "" if the look has no such thread.
-func (l *Look) ownerSite(t *Thread) string {
-	for i := range l.Threads {
-		if owner := &l.Threads[i]; t.Wait.OwnerTid != 0 && owner.Tid == t.Wait.OwnerTid {
+// ownerSite returns the line of the thread that holds a lock, "" if the snapshot has no such thread.
+func (s *Snapshot) ownerSite(t *Thread) string {
+	for i := range s.Threads {
+		if owner := &s.Threads[i]; t.Wait.OwnerTid != 0 && owner.Tid == t.Wait.OwnerTid {
 			return owner.Site()
 		}
 	}
@@ -230,8 +230,8 @@ func (l *Look) ownerSite(t *Thread) string {
 }
 
 // Describe returns a sentence on a thread: name, reason, line, and since when.
-func (l *Look) Describe(t *Thread, sinceNs int64) string {
-	text := strings.TrimSpace(fmt.Sprintf("thread %d %s", t.Tid, t.Name)) + " " + l.Why(t)
+func (s *Snapshot) Describe(t *Thread, sinceNs int64) string {
+	text := strings.TrimSpace(fmt.Sprintf("thread %d %s", t.Tid, t.Name)) + " " + s.Why(t)
 	if site := t.Site(); site != "" {
 		text += ", at " + site
 	}
@@ -244,11 +244,11 @@ func (l *Look) Describe(t *Thread, sinceNs int64) string {
 // Main returns the thread that explains best why the process makes no progress, nil without threads: one in
 // a CUDA call, one in a collective, a Python thread, the first one. preferred is a thread that is known to
 // matter, such as one with an open call; 0: none.
-func (l *Look) Main(preferred int32) *Thread {
+func (s *Snapshot) Main(preferred int32) *Thread {
 	var best *Thread
 	bestRank := -1
-	for i := range l.Threads {
-		t := &l.Threads[i]
+	for i := range s.Threads {
+		t := &s.Threads[i]
 		if rank := t.rank(preferred); rank > bestRank {
 			best, bestRank = t, rank
 		}
@@ -256,7 +256,7 @@ func (l *Look) Main(preferred int32) *Thread {
 	return best
 }
 
-// rank returns how much a thread tells about its process: more is better.
+// rank returns how well a thread explains the state of its process: more is better.
 func (t *Thread) rank(preferred int32) int {
 	switch {
 	case t.Tid == preferred:

@@ -59,23 +59,23 @@ func TestCollectives(t *testing.T) {
 func TestMainThread(t *testing.T) {
 	testclass.Unit(t)
 	py := []format.Frame{python("step", "t.py", 3)}
-	look := Look{Pid: 1, Threads: []Thread{
+	snapshot := Snapshot{Pid: 1, Threads: []Thread{
 		{Pid: 1, Tid: 2},
 		{Pid: 1, Tid: 1, Frames: py},
 		{Pid: 1, Tid: 3, Wait: format.WaitFact{CUDACall: "cuEventQuery"}},
 	}}
-	if got := look.Main(0).Tid; got != 3 {
+	if got := snapshot.Main(0).Tid; got != 3 {
 		t.Errorf("the main thread is %d: it is not in the CUDA call", got)
 	}
-	if got := look.Main(2).Tid; got != 2 {
+	if got := snapshot.Main(2).Tid; got != 2 {
 		t.Errorf("the preferred thread is not the main one: %d", got)
 	}
-	look.Threads = look.Threads[:2]
-	if got := look.Main(0).Tid; got != 1 {
+	snapshot.Threads = snapshot.Threads[:2]
+	if got := snapshot.Main(0).Tid; got != 1 {
 		t.Errorf("the first thread is not the main one: %d", got)
 	}
-	if (&Look{}).Main(0) != nil {
-		t.Error("a look without threads has a main one")
+	if (&Snapshot{}).Main(0) != nil {
+		t.Error("a snapshot without threads has a main one")
 	}
 }
 
@@ -88,7 +88,7 @@ func TestGroups(t *testing.T) {
 			Frames: []format.Frame{python("f", "t.py", line)},
 			Wait:   format.WaitFact{CUDACall: cuda},
 		}
-		return Member{Look: &Look{Pid: pid, Threads: []Thread{th}}, Thread: &th, Rank: rank}
+		return Member{Snapshot: &Snapshot{Pid: pid, Threads: []Thread{th}}, Thread: &th, Rank: rank}
 	}
 	for name, c := range map[string]struct {
 		members []Member
@@ -106,7 +106,7 @@ func TestGroups(t *testing.T) {
 		for _, g := range GroupMembers(DropHelpers(c.members)) {
 			var pids []int32
 			for _, m := range g.Members {
-				pids = append(pids, m.Look.Pid)
+				pids = append(pids, m.Snapshot.Pid)
 			}
 			if got != "" {
 				got += " "
@@ -124,13 +124,13 @@ func TestSince(t *testing.T) {
 	thread := func(line int32, off int64) []Thread {
 		return []Thread{{Tid: 1, OffNs: off, Frames: []format.Frame{python("f", "t.py", line)}}}
 	}
-	looks := []Look{
+	snapshots := []Snapshot{
 		{AtNs: 100, Threads: thread(5, 50)}, {AtNs: 200, Threads: thread(6, 20)}, {AtNs: 300, Threads: thread(6, 1)},
 	}
-	if got := SinceNs(looks, &looks[2].Threads[0], 310); got != 130 {
-		t.Errorf("since %d ns, not 130: two looks have the line", got)
+	if got := SinceNs(snapshots, &snapshots[2].Threads[0], 310); got != 130 {
+		t.Errorf("since %d ns, not 130: two snapshots have the line", got)
 	}
-	if got := SinceNs(nil, &looks[0].Threads[0], 310); got != 0 {
-		t.Errorf("since %d ns without looks", got)
+	if got := SinceNs(nil, &snapshots[0].Threads[0], 310); got != 0 {
+		t.Errorf("since %d ns without snapshots", got)
 	}
 }

@@ -31,7 +31,7 @@ const (
 	APIMappedArray                   // the call maps an array of another API
 	APIAttachContext                 // the call adds a reference to a context (cuCtxAttach)
 	APIDetachContext                 // the call drops a reference to a context (cuCtxDetach)
-	// The kinds below depend on other columns of the row, see refine.
+	// APIGraphNode and the kinds below depend on other columns of the row, see refine.
 	APIGraphNode      // the call adds a graph node of any type
 	APIPoolOfLocation // the call returns the memory pool of a location
 	APIDeviceUUID     // the call returns the UUID of a device
@@ -203,7 +203,6 @@ func (d contextDevices) learnDevice(key contextKey, device int32) {
 // learnContexts finds the device of each context from the calls that create contexts. If some calls
 // lack a device, it also uses all other calls in the same context.
 func (t *Timeline) learnContexts() error {
-	t.contexts = make(contextDevices)
 	for i := range t.API.Calls {
 		if c := &t.API.Calls[i]; c.Kind == APICreateContext || c.Kind == APIRetainPrimary {
 			t.contexts.learnDevice(contextKey{c.Pid, c.ptr}, c.Device)
@@ -213,7 +212,7 @@ func (t *Timeline) learnContexts() error {
 		return nil
 	}
 	s := &t.API
-	for _, spans := range [][]Span{t.Memory, t.Calls} {
+	for _, spans := range [][]Span{t.Memory[t.learned.memory:], t.Calls[t.learned.calls:]} {
 		for _, sp := range spans {
 			s.Pid, s.Device = sp.Group.Int32("pid", s.Pid), sp.Group.Int32("device", s.Device)
 			s.Context = sp.Group.Int64("context", s.Context)
@@ -231,6 +230,7 @@ func (t *Timeline) learnContexts() error {
 			}
 		}
 	}
+	t.learned = scannedSpans{len(t.Memory), len(t.Calls)}
 	return nil
 }
 

@@ -24,15 +24,15 @@ type replayCase struct {
 // check compares the replay with the wanted result. It returns the rows of the recording.
 func (c *replayCase) check(t *testing.T) []*format.Row {
 	t.Helper()
-	tp := analyzetest.NewTestRecording(t)
-	c.tape(tp)
+	recording := analyzetest.NewTestRecording(t)
+	c.tape(recording)
 	if c.want.Live == nil {
 		c.want.Live = map[string]int64{}
 	}
-	if got := analyzetest.CheckReplay(t, tp.Timeline()); fmt.Sprint(got) != fmt.Sprint(c.want) {
+	if got := analyzetest.CheckReplay(t, recording.Timeline()); fmt.Sprint(got) != fmt.Sprint(c.want) {
 		t.Errorf("got  %+v\nwant %+v", got, c.want)
 	}
-	return tp.Rows
+	return recording.Rows
 }
 
 // live returns the live blocks of process 42 by their kind and address.
@@ -49,161 +49,161 @@ func TestReplayOfAllMemoryCalls(t *testing.T) {
 	const h, va, page = 0x1010, 0x300000000, 2 << 20
 	for name, c := range map[string]replayCase{
 		"physical memory is live from its creation on": {
-			func(tp *analyzetest.TestRecording) { tp.AddMemCreate(1, h, page) },
+			func(recording *analyzetest.TestRecording) { recording.AddMemCreate(1, h, page) },
 			analyzetest.ReplayResult{Live: live("physical 1010", page), Peak: page, Allocs: 1},
 		},
 		"memory released while mapped is live until it is unmapped": {
-			func(tp *analyzetest.TestRecording) {
-				tp.AddMemCreate(1, h, page)
-				tp.AddMemMap(5, va, page, h)
-				tp.AddMemRelease(9, h)
+			func(recording *analyzetest.TestRecording) {
+				recording.AddMemCreate(1, h, page)
+				recording.AddMemMap(5, va, page, h)
+				recording.AddMemRelease(9, h)
 			},
 			analyzetest.ReplayResult{Live: live("physical 1010", page), Peak: page, Allocs: 1},
 		},
 		"after the release, the last unmap ends physical memory": {
-			func(tp *analyzetest.TestRecording) {
-				tp.AddMemCreate(1, h, page)
-				tp.AddMemMap(5, va, page, h)
-				tp.AddMemRelease(9, h)
-				tp.AddMemUnmap(15, va, page)
+			func(recording *analyzetest.TestRecording) {
+				recording.AddMemCreate(1, h, page)
+				recording.AddMemMap(5, va, page, h)
+				recording.AddMemRelease(9, h)
+				recording.AddMemUnmap(15, va, page)
 			},
 			analyzetest.ReplayResult{Peak: page, Allocs: 1, Frees: 1},
 		},
 		"memory unmapped before its release is live until the release": {
-			func(tp *analyzetest.TestRecording) {
-				tp.AddMemCreate(1, h, page)
-				tp.AddMemMap(5, va, page, h)
-				tp.AddMemUnmap(9, va, page)
-				tp.AddMemCreate(20, h+1, page)
-				tp.AddMemRelease(30, h)
+			func(recording *analyzetest.TestRecording) {
+				recording.AddMemCreate(1, h, page)
+				recording.AddMemMap(5, va, page, h)
+				recording.AddMemUnmap(9, va, page)
+				recording.AddMemCreate(20, h+1, page)
+				recording.AddMemRelease(30, h)
 			},
 			analyzetest.ReplayResult{Live: live("physical 1011", page), Peak: 2 * page, Allocs: 2, Frees: 1},
 		},
 		"a handle mapped twice and unmapped once is still mapped": {
-			func(tp *analyzetest.TestRecording) {
-				tp.AddMemCreate(1, h, page)
-				tp.AddMemMap(5, va, page, h)
-				tp.AddMemMap(9, va+page, page, h)
-				tp.AddMemRelease(15, h)
-				tp.AddMemUnmap(20, va, page)
+			func(recording *analyzetest.TestRecording) {
+				recording.AddMemCreate(1, h, page)
+				recording.AddMemMap(5, va, page, h)
+				recording.AddMemMap(9, va+page, page, h)
+				recording.AddMemRelease(15, h)
+				recording.AddMemUnmap(20, va, page)
 			},
 			analyzetest.ReplayResult{Live: live("physical 1010", page), Peak: page, Allocs: 1},
 		},
 		"one unmap ends several mappings": {
-			func(tp *analyzetest.TestRecording) {
+			func(recording *analyzetest.TestRecording) {
 				for i := range int64(3) {
-					tp.AddMemCreate(1+10*i, h+i, page)
-					tp.AddMemMap(5+10*i, va+i*page, page, h+i)
-					tp.AddMemRelease(8+10*i, h+i)
+					recording.AddMemCreate(1+10*i, h+i, page)
+					recording.AddMemMap(5+10*i, va+i*page, page, h+i)
+					recording.AddMemRelease(8+10*i, h+i)
 				}
-				tp.AddMemUnmap(50, va, 2*page)
+				recording.AddMemUnmap(50, va, 2*page)
 			},
 			analyzetest.ReplayResult{Live: live("physical 1012", page), Peak: 3 * page, Allocs: 3, Frees: 2},
 		},
 		"a retained handle needs two releases": {
-			func(tp *analyzetest.TestRecording) {
-				tp.AddMemCreate(1, h, page)
-				tp.AddMemoryCall(format.KindRetain, format.MemoryPhysical, 5, h, 0).SrcPtr = va
-				tp.AddMemRelease(9, h)
+			func(recording *analyzetest.TestRecording) {
+				recording.AddMemCreate(1, h, page)
+				recording.AddMemoryCall(format.KindRetain, format.MemoryPhysical, 5, h, 0).SrcPtr = va
+				recording.AddMemRelease(9, h)
 			},
 			analyzetest.ReplayResult{Live: live("physical 1010", page), Peak: page, Allocs: 1},
 		},
 		"memory retained by its address after its release": {
-			func(tp *analyzetest.TestRecording) {
-				tp.AddMemCreate(1, h, page)
-				tp.AddMemMap(5, va, page, h)
-				tp.AddMemRelease(9, h)
-				tp.AddMemoryCall(format.KindRetain, format.MemoryPhysical, 12, h, 0).SrcPtr = va
-				tp.AddMemUnmap(15, va, page)
-				tp.AddMemCreate(20, h+1, page)
-				tp.AddMemRelease(30, h)
+			func(recording *analyzetest.TestRecording) {
+				recording.AddMemCreate(1, h, page)
+				recording.AddMemMap(5, va, page, h)
+				recording.AddMemRelease(9, h)
+				recording.AddMemoryCall(format.KindRetain, format.MemoryPhysical, 12, h, 0).SrcPtr = va
+				recording.AddMemUnmap(15, va, page)
+				recording.AddMemCreate(20, h+1, page)
+				recording.AddMemRelease(30, h)
 			},
 			analyzetest.ReplayResult{Live: live("physical 1011", page), Peak: 2 * page, Allocs: 2, Frees: 1},
 		},
 		"the driver reuses the number of a handle": {
-			func(tp *analyzetest.TestRecording) {
-				tp.AddMemCreate(1, h, page)
-				tp.AddMemRelease(5, h)
-				tp.AddMemCreate(9, h, 3*page)
+			func(recording *analyzetest.TestRecording) {
+				recording.AddMemCreate(1, h, page)
+				recording.AddMemRelease(5, h)
+				recording.AddMemCreate(9, h, 3*page)
 			},
 			analyzetest.ReplayResult{Live: live("physical 1010", 3*page), Peak: 3 * page, Allocs: 2, Frees: 1},
 		},
 		"the driver reuses a handle's number before the release returns": {
-			func(tp *analyzetest.TestRecording) {
-				tp.AddMemCreate(1, h, page)
-				tp.AddMemRelease(5, h).DurNs = 50
-				tp.AddMemCreate(9, h, 3*page).Tid = 43
+			func(recording *analyzetest.TestRecording) {
+				recording.AddMemCreate(1, h, page)
+				recording.AddMemRelease(5, h).DurNs = 50
+				recording.AddMemCreate(9, h, 3*page).Tid = 43
 			},
 			analyzetest.ReplayResult{Live: live("physical 1010", 3*page), Peak: 3 * page, Allocs: 2, Frees: 1},
 		},
 		"a new handle with the number of a live mapping proves a lost release": {
-			func(tp *analyzetest.TestRecording) {
-				tp.AddMemCreate(1, h, page)
-				tp.AddMemMap(5, va, page, h)
-				tp.AddMemCreate(9, h, 3*page)
-				tp.AddMemUnmap(15, va, page) // of the old memory, whose release was lost
+			func(recording *analyzetest.TestRecording) {
+				recording.AddMemCreate(1, h, page)
+				recording.AddMemMap(5, va, page, h)
+				recording.AddMemCreate(9, h, 3*page)
+				recording.AddMemUnmap(15, va, page) // of the old memory, whose release was lost
 			},
 			analyzetest.ReplayResult{Live: live("physical 1010", 3*page), Peak: page * 3, LostFrees: 1, Allocs: 2},
 		},
 		"a map over a mapping proves a lost unmap": {
-			func(tp *analyzetest.TestRecording) {
-				tp.AddMemCreate(1, h, page)
-				tp.AddMemMap(5, va, page, h)
-				tp.AddMemRelease(8, h)
-				tp.AddMemCreate(9, h+1, page)
-				tp.AddMemMap(15, va-page, 3*page, h+1)
+			func(recording *analyzetest.TestRecording) {
+				recording.AddMemCreate(1, h, page)
+				recording.AddMemMap(5, va, page, h)
+				recording.AddMemRelease(8, h)
+				recording.AddMemCreate(9, h+1, page)
+				recording.AddMemMap(15, va-page, 3*page, h+1)
 			},
 			analyzetest.ReplayResult{Live: live("physical 1011", page), Peak: 2 * page, LostFrees: 1, Allocs: 2},
 		},
 		"unknown handles and mappings are from before the recording": {
-			func(tp *analyzetest.TestRecording) {
-				tp.AddMemRelease(1, h)
-				tp.AddMemUnmap(5, va, page)
-				tp.AddMemoryCall(format.KindRetain, format.MemoryPhysical, 9, h, 0)
-				tp.AddMemMap(15, va, page, h)
-				tp.AddMemUnmap(20, va, page) // the mapping at va was recorded, so this unmap matches
+			func(recording *analyzetest.TestRecording) {
+				recording.AddMemRelease(1, h)
+				recording.AddMemUnmap(5, va, page)
+				recording.AddMemoryCall(format.KindRetain, format.MemoryPhysical, 9, h, 0)
+				recording.AddMemMap(15, va, page, h)
+				recording.AddMemUnmap(20, va, page) // the mapping at va was recorded, so this unmap matches
 			},
 			analyzetest.ReplayResult{Unmatched: 2},
 		},
 		"reserved addresses are not memory": {
-			func(tp *analyzetest.TestRecording) {
-				tp.AddMemoryCall(format.KindReserve, "", 1, va, 1<<30)
-				tp.AddMemoryCall(format.KindUnreserve, "", 5, va, 1<<30)
+			func(recording *analyzetest.TestRecording) {
+				recording.AddMemoryCall(format.KindReserve, "", 1, va, 1<<30)
+				recording.AddMemoryCall(format.KindUnreserve, "", 5, va, 1<<30)
 			},
 			analyzetest.ReplayResult{},
 		},
 		"borrowed memory is not live": {
-			func(tp *analyzetest.TestRecording) {
-				tp.AddMemoryCall(format.KindBorrow, format.MemoryPhysical, 1, h, 0)
-				tp.AddMemMap(5, va, page, h)
-				tp.AddMemRelease(9, h)
-				tp.AddMemUnmap(15, va, page)
-				tp.AddMemoryCall(format.KindBorrow, format.MemoryIPC, 20, va, 0)
-				tp.AddMemoryCall(format.KindBorrow, format.MemoryExternal, 25, va, page)
-				tp.AddMemoryCall(format.KindReturn, format.MemoryExternal, 30, va, 0)
-				tp.AddMemoryCall(format.KindReturn, format.MemoryExternal, 35, va+1, 0)
+			func(recording *analyzetest.TestRecording) {
+				recording.AddMemoryCall(format.KindBorrow, format.MemoryPhysical, 1, h, 0)
+				recording.AddMemMap(5, va, page, h)
+				recording.AddMemRelease(9, h)
+				recording.AddMemUnmap(15, va, page)
+				recording.AddMemoryCall(format.KindBorrow, format.MemoryIPC, 20, va, 0)
+				recording.AddMemoryCall(format.KindBorrow, format.MemoryExternal, 25, va, page)
+				recording.AddMemoryCall(format.KindReturn, format.MemoryExternal, 30, va, 0)
+				recording.AddMemoryCall(format.KindReturn, format.MemoryExternal, 35, va+1, 0)
 			},
 			analyzetest.ReplayResult{Borrowed: 3, Returned: 2},
 		},
 		"importing the process's own memory adds a reference": {
-			func(tp *analyzetest.TestRecording) {
-				tp.AddMemCreate(1, h, page)
-				tp.AddMemoryCall(format.KindBorrow, format.MemoryPhysical, 5, h, 0)
-				tp.AddMemRelease(9, h)
+			func(recording *analyzetest.TestRecording) {
+				recording.AddMemCreate(1, h, page)
+				recording.AddMemoryCall(format.KindBorrow, format.MemoryPhysical, 5, h, 0)
+				recording.AddMemRelease(9, h)
 			},
 			analyzetest.ReplayResult{Live: live("physical 1010", page), Peak: page, Allocs: 1},
 		},
 		"equal numbers of different objects": {
-			func(tp *analyzetest.TestRecording) {
-				tp.AddMemCreate(1, h, 1)
-				tp.AddMemoryCall(format.KindAlloc, format.MemoryArray, 5, h, 2)
-				tp.AddAlloc(9, 1, h, 4)
-				tp.AddMemoryCall(format.KindFree, format.MemoryArray, 15, h, 0)
+			func(recording *analyzetest.TestRecording) {
+				recording.AddMemCreate(1, h, 1)
+				recording.AddMemoryCall(format.KindAlloc, format.MemoryArray, 5, h, 2)
+				recording.AddAlloc(9, 1, h, 4)
+				recording.AddMemoryCall(format.KindFree, format.MemoryArray, 15, h, 0)
 			},
 			analyzetest.ReplayResult{Live: live("physical 1010", 1, "device 1010", 4), Peak: 7, Allocs: 3, Frees: 1},
 		},
 		"the end of a context frees its memory, but not physical memory": {
-			func(tp *analyzetest.TestRecording) {
+			func(recording *analyzetest.TestRecording) {
 				for i, kind := range []string{
 					format.MemoryDevice,
 					format.MemoryAsync,
@@ -213,103 +213,103 @@ func TestReplayOfAllMemoryCalls(t *testing.T) {
 					format.MemoryArray,
 					format.MemoryPhysical,
 				} {
-					analyzetest.SetContext(tp.AddMemoryCall(format.KindAlloc, kind, int64(10*i), int64(0x9000+i), 1), 0xc1, 0)
+					analyzetest.SetContext(recording.AddMemoryCall(format.KindAlloc, kind, int64(10*i), int64(0x9000+i), 1), 0xc1, 0)
 				}
-				analyzetest.SetContext(tp.AddAlloc(80, 1, 0xa000, 1), 0xc2, 0)
+				analyzetest.SetContext(recording.AddAlloc(80, 1, 0xa000, 1), 0xc2, 0)
 				// memory allocated in an unknown context
-				analyzetest.SetContext(tp.AddAlloc(84, 1, 0xa001, 1), 0, 0)
-				tp.AddAPICall("cuCtxDestroy_v2", 90, 0xc1, -1)
+				analyzetest.SetContext(recording.AddAlloc(84, 1, 0xa001, 1), 0, 0)
+				recording.AddAPICall("cuCtxDestroy_v2", 90, 0xc1, -1)
 			},
 			analyzetest.ReplayResult{Live: live("physical 9006", 1, "device a000", 1, "device a001", 1), Left: 6, Peak: 9, Allocs: 9},
 		},
 		"a failed cuCtxDestroy frees nothing": {
-			func(tp *analyzetest.TestRecording) {
-				analyzetest.SetContext(tp.AddAlloc(1, 1, h, 1), 0xc1, 0)
-				tp.AddAPICall("cuCtxDestroy_v2", 9, 0xc1, -1).Result = 201
+			func(recording *analyzetest.TestRecording) {
+				analyzetest.SetContext(recording.AddAlloc(1, 1, h, 1), 0xc1, 0)
+				recording.AddAPICall("cuCtxDestroy_v2", 9, 0xc1, -1).Result = 201
 			},
 			analyzetest.ReplayResult{Live: live("device 1010", 1), Peak: 1, Allocs: 1},
 		},
 		"memory counts as freed if the process allocates after destroying the context": {
-			func(tp *analyzetest.TestRecording) {
-				analyzetest.SetContext(tp.AddAlloc(1, 1, h, 1), 0xc1, 0)
-				tp.AddAPICall("cuCtxDestroy_v2", 9, 0xc1, -1)
-				analyzetest.SetContext(tp.AddAlloc(20, 1, h, 5), 0xc1, 0)
+			func(recording *analyzetest.TestRecording) {
+				analyzetest.SetContext(recording.AddAlloc(1, 1, h, 1), 0xc1, 0)
+				recording.AddAPICall("cuCtxDestroy_v2", 9, 0xc1, -1)
+				analyzetest.SetContext(recording.AddAlloc(20, 1, h, 5), 0xc1, 0)
 			},
 			analyzetest.ReplayResult{Live: live("device 1010", 5), Peak: 5, Allocs: 2},
 		},
 		"a reset frees what is in the primary context": {
-			func(tp *analyzetest.TestRecording) {
-				tp.AddAPICall("cuDevicePrimaryCtxRetain", 1, 0xd0, 0)
-				tp.AddAPICall("cuDevicePrimaryCtxRetain", 5, 0xd1, 1)
-				analyzetest.SetContext(tp.AddAlloc(10, 1, 0x9000, 1), 0xd0, 0)
-				analyzetest.SetContext(tp.AddAlloc(15, 1, 0x9001, 1), 0xd1, 1)
-				analyzetest.SetContext(tp.AddAlloc(20, 1, 0x9002, 1), 0xc1, 1)
-				tp.AddAPICall("cuDevicePrimaryCtxReset_v2", 25, 0, 1)
+			func(recording *analyzetest.TestRecording) {
+				recording.AddAPICall("cuDevicePrimaryCtxRetain", 1, 0xd0, 0)
+				recording.AddAPICall("cuDevicePrimaryCtxRetain", 5, 0xd1, 1)
+				analyzetest.SetContext(recording.AddAlloc(10, 1, 0x9000, 1), 0xd0, 0)
+				analyzetest.SetContext(recording.AddAlloc(15, 1, 0x9001, 1), 0xd1, 1)
+				analyzetest.SetContext(recording.AddAlloc(20, 1, 0x9002, 1), 0xc1, 1)
+				recording.AddAPICall("cuDevicePrimaryCtxReset_v2", 25, 0, 1)
 			},
 			analyzetest.ReplayResult{Live: live("device 9000", 1, "device 9002", 1), Left: 1, Peak: 3, Allocs: 3},
 		},
 		"a reset of a context that was retained before the recording": {
-			func(tp *analyzetest.TestRecording) {
-				tp.AddAPICall("cuCtxCreate_v4", 1, 0xc1, 1)
-				analyzetest.SetContext(tp.AddAlloc(10, 1, 0x9000, 1), 0xd0, 0)
-				analyzetest.SetContext(tp.AddAlloc(15, 1, 0x9001, 1), 0xd1, 1)
-				analyzetest.SetContext(tp.AddAlloc(20, 1, 0x9002, 1), 0xc1, 1)
-				analyzetest.SetContext(tp.AddAlloc(22, 1, 0x9003, 1), 0, 1)
-				tp.AddAPICall("cuDevicePrimaryCtxReset_v2", 25, 0, 1)
+			func(recording *analyzetest.TestRecording) {
+				recording.AddAPICall("cuCtxCreate_v4", 1, 0xc1, 1)
+				analyzetest.SetContext(recording.AddAlloc(10, 1, 0x9000, 1), 0xd0, 0)
+				analyzetest.SetContext(recording.AddAlloc(15, 1, 0x9001, 1), 0xd1, 1)
+				analyzetest.SetContext(recording.AddAlloc(20, 1, 0x9002, 1), 0xc1, 1)
+				analyzetest.SetContext(recording.AddAlloc(22, 1, 0x9003, 1), 0, 1)
+				recording.AddAPICall("cuDevicePrimaryCtxReset_v2", 25, 0, 1)
 			},
 			analyzetest.ReplayResult{Live: live("device 9000", 1, "device 9002", 1, "device 9003", 1), Left: 1, Peak: 4, Allocs: 4},
 		},
 		"the last release ends a primary context": {
-			func(tp *analyzetest.TestRecording) {
-				tp.AddAPICall("cuDevicePrimaryCtxRetain", 1, 0xd0, 0)
-				tp.AddAPICall("cuDevicePrimaryCtxRetain", 5, 0xd0, 0)
-				analyzetest.SetContext(tp.AddAlloc(10, 1, h, 1), 0xd0, 0)
-				tp.AddAPICall("cuDevicePrimaryCtxRelease_v2", 15, 0, 0)
-				analyzetest.SetContext(tp.AddAlloc(20, 1, h+1, 1), 0xd0, 0)
-				tp.AddAPICall("cuDevicePrimaryCtxRelease_v2", 25, 0, 0)
+			func(recording *analyzetest.TestRecording) {
+				recording.AddAPICall("cuDevicePrimaryCtxRetain", 1, 0xd0, 0)
+				recording.AddAPICall("cuDevicePrimaryCtxRetain", 5, 0xd0, 0)
+				analyzetest.SetContext(recording.AddAlloc(10, 1, h, 1), 0xd0, 0)
+				recording.AddAPICall("cuDevicePrimaryCtxRelease_v2", 15, 0, 0)
+				analyzetest.SetContext(recording.AddAlloc(20, 1, h+1, 1), 0xd0, 0)
+				recording.AddAPICall("cuDevicePrimaryCtxRelease_v2", 25, 0, 0)
 			},
 			analyzetest.ReplayResult{Left: 2, Peak: 2, Allocs: 2},
 		},
 		"a release is not the last if the context was in use before": {
-			func(tp *analyzetest.TestRecording) {
-				analyzetest.SetContext(tp.AddAlloc(1, 1, h, 1), 0xd0, 0)
-				tp.AddAPICall("cuDevicePrimaryCtxRetain", 5, 0xd0, 0)
-				tp.AddAPICall("cuDevicePrimaryCtxRelease_v2", 15, 0, 0)
+			func(recording *analyzetest.TestRecording) {
+				analyzetest.SetContext(recording.AddAlloc(1, 1, h, 1), 0xd0, 0)
+				recording.AddAPICall("cuDevicePrimaryCtxRetain", 5, 0xd0, 0)
+				recording.AddAPICall("cuDevicePrimaryCtxRelease_v2", 15, 0, 0)
 			},
 			analyzetest.ReplayResult{Live: live("device 1010", 1), Peak: 1, Allocs: 1},
 		},
 		"a release is not the last if the context is used afterwards": {
-			func(tp *analyzetest.TestRecording) {
-				tp.AddAPICall("cuDevicePrimaryCtxRetain", 1, 0xd0, 0)
-				analyzetest.SetContext(tp.AddAlloc(5, 1, h, 1), 0xd0, 0)
-				tp.AddAPICall("cuDevicePrimaryCtxRelease_v2", 15, 0, 0)
-				analyzetest.SetContext(tp.AddCall(format.KindMemset, "cuMemsetD8_v2", 20, 1), 0xd0, 0)
-				tp.AddAPICall("cuDevicePrimaryCtxRelease_v2", 25, 0, 0)
+			func(recording *analyzetest.TestRecording) {
+				recording.AddAPICall("cuDevicePrimaryCtxRetain", 1, 0xd0, 0)
+				analyzetest.SetContext(recording.AddAlloc(5, 1, h, 1), 0xd0, 0)
+				recording.AddAPICall("cuDevicePrimaryCtxRelease_v2", 15, 0, 0)
+				analyzetest.SetContext(recording.AddCall(format.KindMemset, "cuMemsetD8_v2", 20, 1), 0xd0, 0)
+				recording.AddAPICall("cuDevicePrimaryCtxRelease_v2", 25, 0, 0)
 			},
 			analyzetest.ReplayResult{Live: live("device 1010", 1), Peak: 1, Allocs: 1},
 		},
 		"a release without retain is one of those before the recording": {
-			func(tp *analyzetest.TestRecording) {
-				analyzetest.SetContext(tp.AddAlloc(5, 1, h, 1), 0xd0, 0)
-				tp.AddAPICall("cuDevicePrimaryCtxRelease_v2", 15, 0, 0)
+			func(recording *analyzetest.TestRecording) {
+				analyzetest.SetContext(recording.AddAlloc(5, 1, h, 1), 0xd0, 0)
+				recording.AddAPICall("cuDevicePrimaryCtxRelease_v2", 15, 0, 0)
 			},
 			analyzetest.ReplayResult{Live: live("device 1010", 1), Peak: 1, Allocs: 1},
 		},
 		"captured calls have no effect": {
-			func(tp *analyzetest.TestRecording) {
-				tp.AddMemoryCall(format.KindAlloc, format.MemoryAsync, 1, h, 1).Flags = format.FlagCaptured
-				tp.AddMemoryCall(format.KindAlloc, format.MemoryAsync, 5, h+1, 1)
-				tp.AddMemoryCall(format.KindFree, format.MemoryAsync, 9, h+1, 0).Flags = format.FlagCaptured
+			func(recording *analyzetest.TestRecording) {
+				recording.AddMemoryCall(format.KindAlloc, format.MemoryAsync, 1, h, 1).Flags = format.FlagCaptured
+				recording.AddMemoryCall(format.KindAlloc, format.MemoryAsync, 5, h+1, 1)
+				recording.AddMemoryCall(format.KindFree, format.MemoryAsync, 9, h+1, 0).Flags = format.FlagCaptured
 			},
 			analyzetest.ReplayResult{Live: live("async 1011", 1), Peak: 1, Allocs: 1},
 		},
 		"the end of a process frees physical memory, too": {
-			func(tp *analyzetest.TestRecording) {
-				tp.AddMemCreate(1, h, page)
-				tp.AddMemMap(5, va, page, h)
-				tp.AddExit(42, 50)
-				tp.AddMemCreate(60, h, page)
-				tp.AddMemUnmap(70, va, page)
+			func(recording *analyzetest.TestRecording) {
+				recording.AddMemCreate(1, h, page)
+				recording.AddMemMap(5, va, page, h)
+				recording.AddExit(42, 50)
+				recording.AddMemCreate(60, h, page)
+				recording.AddMemUnmap(70, va, page)
 			},
 			analyzetest.ReplayResult{Live: live("physical 1010", page), Left: 1, Peak: page, Allocs: 2, Unmatched: 1},
 		},
@@ -330,57 +330,57 @@ func TestReplayOfCallsThatTheOracleLacks(t *testing.T) {
 	const h = 0x1010
 	for name, c := range map[string]replayCase{
 		"memory of graphs and of other APIs may be freed": {
-			func(tp *analyzetest.TestRecording) {
-				tp.AddAPICall("cuGraphAddMemAllocNode", 10, h, 0).MemoryKind = format.MemoryGraph
-				tp.AddAPICall("cuExternalMemoryGetMappedBuffer", 15, h+1, 0)
+			func(recording *analyzetest.TestRecording) {
+				recording.AddAPICall("cuGraphAddMemAllocNode", 10, h, 0).MemoryKind = format.MemoryGraph
+				recording.AddAPICall("cuExternalMemoryGetMappedBuffer", 15, h+1, 0)
 				for i := range int64(2) {
-					tp.AddFree(20+10*i, 1, h) // once for each launch of the graph
-					tp.AddFree(25+10*i, 1, h+1)
+					recording.AddFree(20+10*i, 1, h) // once for each launch of the graph
+					recording.AddFree(25+10*i, 1, h+1)
 				}
 			},
 			analyzetest.ReplayResult{Unmatched: 1},
 		},
 		"arrays of other APIs may be freed, as arrays and once": {
-			func(tp *analyzetest.TestRecording) {
-				tp.AddAPICall("cuExternalMemoryGetMappedMipmappedArray", 10, h, 0)
-				tp.AddFree(20, 1, h)
-				tp.AddMemoryCall(format.KindFree, format.MemoryArray, 30, h, 0)
-				tp.AddMemoryCall(format.KindFree, format.MemoryArray, 40, h, 0)
+			func(recording *analyzetest.TestRecording) {
+				recording.AddAPICall("cuExternalMemoryGetMappedMipmappedArray", 10, h, 0)
+				recording.AddFree(20, 1, h)
+				recording.AddMemoryCall(format.KindFree, format.MemoryArray, 30, h, 0)
+				recording.AddMemoryCall(format.KindFree, format.MemoryArray, 40, h, 0)
 			},
 			analyzetest.ReplayResult{Unmatched: 2},
 		},
 		"nodes of any type: one of them allocates": {
-			func(tp *analyzetest.TestRecording) {
-				node := tp.AddAPICall("cuGraphAddNode_v2", 10, h, 0)
+			func(recording *analyzetest.TestRecording) {
+				node := recording.AddAPICall("cuGraphAddNode_v2", 10, h, 0)
 				node.MemoryKind, node.Message, node.Bytes = format.MemoryGraph, "mem_alloc", 64
-				tp.AddAPICall("cuGraphAddNode", 15, h+1, 0).Message = "kernel"
+				recording.AddAPICall("cuGraphAddNode", 15, h+1, 0).Message = "kernel"
 				// a node that frees memory
-				tp.AddAPICall("cuGraphAddNode", 18, h+2, 0).MemoryKind = format.MemoryGraph
+				recording.AddAPICall("cuGraphAddNode", 18, h+2, 0).MemoryKind = format.MemoryGraph
 				for i := range int64(3) {
-					tp.AddFree(20+10*i, 1, h+i)
+					recording.AddFree(20+10*i, 1, h+i)
 				}
 			},
 			analyzetest.ReplayResult{Unmatched: 2},
 		},
 		"memory imported from a pool ends with one free": {
-			func(tp *analyzetest.TestRecording) {
-				tp.AddMemoryCall(format.KindBorrow, format.MemoryAsync, 1, h, 0)
-				tp.AddMemoryCall(format.KindBorrow, format.MemoryAsync, 5, h, 0)
-				tp.AddFree(10, 1, h)
-				tp.AddFree(20, 1, h)
+			func(recording *analyzetest.TestRecording) {
+				recording.AddMemoryCall(format.KindBorrow, format.MemoryAsync, 1, h, 0)
+				recording.AddMemoryCall(format.KindBorrow, format.MemoryAsync, 5, h, 0)
+				recording.AddFree(10, 1, h)
+				recording.AddFree(20, 1, h)
 			},
 			analyzetest.ReplayResult{Unmatched: 1, Borrowed: 2, Returned: 2},
 		},
 		"the last detach ends a context that was attached to": {
-			func(tp *analyzetest.TestRecording) {
-				tp.AddAPICall("cuCtxCreate", 1, 0xc1, 0)
-				analyzetest.SetContext(tp.AddAlloc(5, 1, h, 1), 0xc1, 0)
-				tp.AddAPICall("cuCtxAttach", 8, 0xc1, 0)
-				tp.AddAPICall("cuCtxDetach", 10, 0xc1, 0)
-				tp.AddFree(15, 1, h)
-				analyzetest.SetContext(tp.AddAlloc(20, 1, h, 1), 0xc1, 0)
-				tp.AddAPICall("cuCtxDetach", 30, 0xc1, 0)
-				analyzetest.SetContext(tp.AddAlloc(40, 1, h+1, 1), 0xc2, 0)
+			func(recording *analyzetest.TestRecording) {
+				recording.AddAPICall("cuCtxCreate", 1, 0xc1, 0)
+				analyzetest.SetContext(recording.AddAlloc(5, 1, h, 1), 0xc1, 0)
+				recording.AddAPICall("cuCtxAttach", 8, 0xc1, 0)
+				recording.AddAPICall("cuCtxDetach", 10, 0xc1, 0)
+				recording.AddFree(15, 1, h)
+				analyzetest.SetContext(recording.AddAlloc(20, 1, h, 1), 0xc1, 0)
+				recording.AddAPICall("cuCtxDetach", 30, 0xc1, 0)
+				analyzetest.SetContext(recording.AddAlloc(40, 1, h+1, 1), 0xc2, 0)
 			},
 			analyzetest.ReplayResult{Live: live("device 1011", 1), Peak: 1, Allocs: 3, Frees: 1},
 		},
@@ -460,20 +460,20 @@ func TestReplayHasAnOpForEveryMemoryCall(t *testing.T) {
 
 func TestDeviceOfAContext(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
-	tp.AddRow(format.Row{Kind: format.KindDevice, Device: 0})
-	tp.AddRow(format.Row{Kind: format.KindDevice, Device: 1})
-	tp.AddAPICall("cuCtxCreate_v4", 1, 0xc1, 1)
-	analyzetest.SetContext(tp.AddCall(format.KindLaunch, "cuLaunchKernel", 5, 1), 0xc2, 0)
-	analyzetest.SetContext(tp.AddCall(format.KindLaunch, "cuLaunchKernel", 9, 1), 0xc3, 0)
-	analyzetest.SetContext(tp.AddCall(format.KindLaunch, "cuLaunchKernel", 12, 1), 0xc3, 1)
+	recording := analyzetest.NewTestRecording(t)
+	recording.AddRow(format.Row{Kind: format.KindDevice, Device: 0})
+	recording.AddRow(format.Row{Kind: format.KindDevice, Device: 1})
+	recording.AddAPICall("cuCtxCreate_v4", 1, 0xc1, 1)
+	analyzetest.SetContext(recording.AddCall(format.KindLaunch, "cuLaunchKernel", 5, 1), 0xc2, 0)
+	analyzetest.SetContext(recording.AddCall(format.KindLaunch, "cuLaunchKernel", 9, 1), 0xc3, 0)
+	analyzetest.SetContext(recording.AddCall(format.KindLaunch, "cuLaunchKernel", 12, 1), 0xc3, 1)
 	for i, context := range []int64{0xc1, 0xc2, 0xc3, 0} {
-		analyzetest.SetContext(tp.AddAlloc(int64(20+10*i), 1, int64(0x9000+i), 1), context, -1)
+		analyzetest.SetContext(recording.AddAlloc(int64(20+10*i), 1, int64(0x9000+i), 1), context, -1)
 	}
 	// in another process's context
-	analyzetest.SetContext(tp.AddAlloc(70, 1, 0x9010, 1), 0xc2, -1).Pid = 77
-	tp.AddMemCreate(80, 0x1010, 1).Value = 1
-	s, err := state.ReadMemory(tp.Timeline(), 0)
+	analyzetest.SetContext(recording.AddAlloc(70, 1, 0x9010, 1), 0xc2, -1).Pid = 77
+	recording.AddMemCreate(80, 0x1010, 1).Value = 1
+	s, err := state.ReadMemory(recording.Timeline(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 // readEvents collects the events of a replay in order of time: ends of processes and contexts, and
 // memory of graphs and other APIs.
 func (t *Timeline) readEvents() error {
+	t.Events = nil // a replay may use the earlier list
 	for _, e := range t.Facts.Exits {
 		t.Events = append(t.Events, livemem.MemoryEvent{AtNs: e.AtNs, Pid: e.Pid, Kind: livemem.EventProcessExit})
 	}
@@ -75,6 +76,7 @@ type primaryContext struct {
 func (t *Timeline) findContextEnds() ([]livemem.MemoryEvent, error) {
 	var ends []livemem.MemoryEvent
 	primaries := make(map[primaryContextKey]*primaryContext)
+	changes := 0 // retains and releases
 	// references by cuCtxAttach; the last cuCtxDetach destroys the context
 	attached := make(map[contextKey]int)
 	of := func(c *APICall) *primaryContext {
@@ -111,8 +113,10 @@ func (t *Timeline) findContextEnds() ([]livemem.MemoryEvent, error) {
 			of(c).resets = append(of(c).resets, c.StartNs)
 		case APIRetainPrimary:
 			of(c).retainContext(c)
+			changes++
 		case APIReleasePrimary:
 			of(c).releaseContext(c)
+			changes++
 		}
 	}
 	for key, p := range primaries {
@@ -129,7 +133,7 @@ func (t *Timeline) findContextEnds() ([]livemem.MemoryEvent, error) {
 			)
 		}
 	}
-	released, err := t.findLastReleases(primaries)
+	released, err := t.findLastReleases(primaries, changes)
 	if err != nil {
 		return nil, err
 	}
@@ -166,25 +170,41 @@ func (p *primaryContext) releaseContext(c *APICall) {
 	}
 }
 
+// contextUses has the contexts that a call used while they were presumed to be released.
+type contextUses struct {
+	used    map[contextKey]bool
+	scanned scannedSpans // row groups that were read
+	changes int          // retains and releases when they were read: others make other times of release
+}
+
 // findLastReleases returns the ends of those primary contexts that no call used while they were
-// presumed to be released.
-func (t *Timeline) findLastReleases(primaries map[primaryContextKey]*primaryContext) ([]livemem.MemoryEvent, error) {
+// presumed to be released. changes is the number of retains and releases.
+func (t *Timeline) findLastReleases(
+	primaries map[primaryContextKey]*primaryContext,
+	changes int,
+) ([]livemem.MemoryEvent, error) {
+	if t.uses.changes != changes {
+		t.uses = contextUses{used: make(map[contextKey]bool), changes: changes}
+	}
 	candidates := make(map[contextKey]*primaryContext)
 	for key, p := range primaries {
-		if len(p.ends) > 0 {
-			candidates[contextKey{key.pid, p.context}] = p
+		if context := (contextKey{key.pid, p.context}); len(p.ends) > 0 && !t.uses.used[context] {
+			candidates[context] = p
 		}
 	}
 	if len(candidates) == 0 {
 		return nil, nil
 	}
-	err := t.eachContextUse(func(key contextKey, startNs int64) {
+	from := t.uses.scanned
+	err := t.eachContextUse(t.Memory[from.memory:], t.Calls[from.calls:], func(key contextKey, startNs int64) {
 		p := candidates[key]
 		if p != nil &&
 			slices.ContainsFunc(p.idle, func(w query.Window) bool { return startNs >= w.FromNs && startNs <= w.ToNs }) {
 			delete(candidates, key)
+			t.uses.used[key] = true
 		}
 	})
+	t.uses.scanned = scannedSpans{len(t.Memory), len(t.Calls)}
 	var ends []livemem.MemoryEvent
 	for _, p := range candidates {
 		ends = append(ends, p.ends...)
@@ -192,12 +212,12 @@ func (t *Timeline) findLastReleases(primaries map[primaryContextKey]*primaryCont
 	return ends, err
 }
 
-// eachContextUse calls yield for all successful calls that need a live context.
-func (t *Timeline) eachContextUse(yield func(key contextKey, startNs int64)) error {
+// eachContextUse calls yield for all successful calls of row groups that need a live context.
+func (t *Timeline) eachContextUse(memoryCalls, calls []Span, yield func(key contextKey, startNs int64)) error {
 	s := &t.API
 	var kind, memory format.Strings
 	var needs []bool
-	for _, spans := range [][]Span{t.Memory, t.Calls} {
+	for _, spans := range [][]Span{memoryCalls, calls} {
 		for _, sp := range spans {
 			g := sp.Group
 			kind, memory = g.StringsInto("kind", kind), g.StringsInto("memory_kind", memory)
@@ -235,10 +255,24 @@ func (t *Timeline) markLastEvents(ends []livemem.MemoryEvent) error {
 	if len(ends) == 0 {
 		return nil
 	}
-	last := make(map[int32]int64) // by pid: when the last allocation took effect, Unix ns
+	if err := t.readLastAllocs(); err != nil {
+		return err
+	}
+	for i := range ends {
+		ends[i].Last = t.lastAllocs.ns[ends[i].Pid] <= ends[i].AtNs
+	}
+	return nil
+}
+
+// readLastAllocs finds when the last allocation of each process took effect.
+func (t *Timeline) readLastAllocs() error {
+	last := &t.lastAllocs
+	if last.ns == nil {
+		last.ns = make(map[int32]int64)
+	}
 	s := &t.API
 	var kind format.Strings
-	for _, sp := range t.Memory {
+	for _, sp := range t.Memory[last.spans:] {
 		g := sp.Group
 		kind = g.StringsInto("kind", kind)
 		s.Pid, s.Start, s.Dur = g.Int32("pid", s.Pid), g.Int64("start_ns", s.Start), g.Int64("dur_ns", s.Dur)
@@ -249,13 +283,11 @@ func (t *Timeline) markLastEvents(ends []livemem.MemoryEvent) error {
 		for i, start := range s.Start {
 			if s.result[i] == 0 && s.flags[i]&(format.FlagOpen|format.FlagAbandoned) == 0 &&
 				kind.At(i) == format.KindAlloc {
-				last[s.Pid[i]] = max(last[s.Pid[i]], units.EndOfRange(start, s.Dur[i]))
+				last.ns[s.Pid[i]] = max(last.ns[s.Pid[i]], units.EndOfRange(start, s.Dur[i]))
 			}
 		}
 	}
-	for i := range ends {
-		ends[i].Last = last[ends[i].Pid] <= ends[i].AtNs
-	}
+	last.spans = len(t.Memory)
 	return nil
 }
 

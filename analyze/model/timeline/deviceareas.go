@@ -11,7 +11,10 @@ import (
 // size.
 type deviceAreas struct {
 	of      map[deviceArea]int32
-	several bool // memory of several devices of one process is known
+	devices map[int32]int32 // by pid: a device of the process
+	several bool            // memory of several devices of one process is known
+
+	memory, allocations int // row groups that were read
 }
 
 // deviceArea is 2 MiB of the addresses of a process.
@@ -32,21 +35,24 @@ type deviceAreasKey struct{}
 // readDeviceAreas reads all allocations once.
 func (t *Timeline) readDeviceAreas() (*deviceAreas, error) {
 	return Remember(t, deviceAreasKey{}, func() (*deviceAreas, error) {
-		m := &deviceAreas{of: make(map[deviceArea]int32)}
-		devices := make(map[int32]int32)
-		for _, spans := range [][]Span{t.Memory, t.Allocations} {
+		if t.areas == nil {
+			t.areas = &deviceAreas{of: make(map[deviceArea]int32), devices: make(map[int32]int32)}
+		}
+		m := t.areas
+		for _, spans := range [][]Span{t.Memory[m.memory:], t.Allocations[m.allocations:]} {
 			for _, span := range spans {
-				if err := t.addDeviceAreas(m, devices, span.Group); err != nil {
+				if err := t.addDeviceAreas(m, span.Group); err != nil {
 					return nil, err
 				}
 			}
 		}
+		m.memory, m.allocations = len(t.Memory), len(t.Allocations)
 		return m, nil
 	})
 }
 
-// addDeviceAreas adds the allocations of a row group. devices has a device of each process.
-func (t *Timeline) addDeviceAreas(m *deviceAreas, devices map[int32]int32, g *format.Group) error {
+// addDeviceAreas adds the allocations of a row group.
+func (t *Timeline) addDeviceAreas(m *deviceAreas, g *format.Group) error {
 	kind, name := g.Strings("kind"), g.Strings("name")
 	ptr, bytes, context := g.Int64("ptr", nil), g.Int64("bytes", nil), g.Int64("context", nil)
 	pid, device, result := g.Int32("pid", nil), g.Int32("device", nil), g.Int32("result", nil)
@@ -62,10 +68,10 @@ func (t *Timeline) addDeviceAreas(m *deviceAreas, devices map[int32]int32, g *fo
 		if d < 0 {
 			continue
 		}
-		if known, ok := devices[pid[i]]; ok && known != d {
+		if known, ok := m.devices[pid[i]]; ok && known != d {
 			m.several = true
 		}
-		devices[pid[i]] = d
+		m.devices[pid[i]] = d
 		m.add(pid[i], d, ptr[i], bytes[i])
 	}
 	return nil
@@ -80,22 +86,22 @@ func isAllocation(event string) bool {
 	return false
 }
 
-func (m *deviceAreas) add(pid, device int32, ptr, bytes int64) {
+func (a *deviceAreas) add(pid, device int32, ptr, bytes int64) {
 	first, last := ptr/areaBytes, (ptr+max(1, bytes)-1)/areaBytes
-	for area := first; area <= min(last, first+maxAreas) && len(m.of) < maxKnownAreas; area++ {
-		m.of[deviceArea{pid, area}] = device
+	for area := first; area <= min(last, first+maxAreas) && len(a.of) < maxKnownAreas; area++ {
+		a.of[deviceArea{pid, area}] = device
 	}
 }
 
 // deviceOf returns the device of an address, or -1.
-func (m *deviceAreas) deviceOf(pid int32, ptr int64) int32 {
-	if device, ok := m.of[deviceArea{pid, ptr / areaBytes}]; ok {
+func (a *deviceAreas) deviceOf(pid int32, ptr int64) int32 {
+	if device, ok := a.of[deviceArea{pid, ptr / areaBytes}]; ok {
 		return device
 	}
 	return -1
 }
 
-// PeerCopies tells copies between two devices from others.
+// PeerCopies identifies copies between two devices.
 type PeerCopies struct{ areas *deviceAreas }
 
 // ReadPeerCopies reads the devices of all recorded memory.
@@ -117,6 +123,12 @@ func (p PeerCopies) Has(pid int32, to, from int64) bool {
 // minContextVotes is the number of fills and copies that prove the device of a context.
 const minContextVotes = 8
 
+// contextVotes counts the fills and copies that show the device of a context.
+type contextVotes struct {
+	spans  int // row groups that were read
+	counts map[contextKey]map[int32]int64
+}
+
 // learnContextsByMemory finds the device of contexts from the memory that fills and copies use, if the
 // contexts were created before the recording. PyTorch's allocator reports the device of each block. A few
 // calls may use memory of another device.
@@ -128,13 +140,16 @@ func (t *Timeline) learnContextsByMemory() error {
 	if err != nil {
 		return err
 	}
-	votes := make(map[contextKey]map[int32]int64)
-	for _, span := range t.Calls {
-		if err := t.countContextVotes(areas, votes, span.Group); err != nil {
+	if t.votes.counts == nil {
+		t.votes.counts = make(map[contextKey]map[int32]int64)
+	}
+	for _, span := range t.Calls[t.votes.spans:] {
+		if err := t.countContextVotes(areas, t.votes.counts, span.Group); err != nil {
 			return err
 		}
 	}
-	for key, devices := range votes {
+	t.votes.spans = len(t.Calls)
+	for key, devices := range t.votes.counts {
 		total := int64(0)
 		for _, n := range devices {
 			total += n

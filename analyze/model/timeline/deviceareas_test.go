@@ -8,16 +8,16 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// Contexts that are older than the recording get the device of the memory that their fills and copies use,
-// and copies between the memory of two devices are known.
+// TestDevicesOfOldContexts checks that contexts that are older than the recording get the device of
+// the memory that their fills and copies use, and copies between the memory of two devices are known.
 func TestDevicesOfOldContexts(t *testing.T) {
 	testclass.Unit(t)
 	const first, second, both, few = 0xa0, 0xb0, 0xc0, 0xd0
 	const onFirst, onSecond, unknown = int64(0x7f00_0000_0000), int64(0x7f80_0000_0000), int64(0x7fc0_0000_0000)
-	tp := analyzetest.NewTestRecording(t)
-	tp.AddTwoGPUs()
+	recording := analyzetest.NewTestRecording(t)
+	recording.AddTwoGPUs()
 	for i, ptr := range []int64{onFirst, onSecond} {
-		tp.AddRow(format.Row{
+		recording.AddRow(format.Row{
 			Kind: format.KindAllocator, Name: format.AllocatorAlloc, StartNs: analyzetest.Epoch + 5, Pid: 44, Tid: 44,
 			MemoryKind: format.MemoryTorch, Device: int32(i), Ptr: ptr, Bytes: 20 << 20, StackStatus: format.StackNone,
 			AllocatedBytes: 20 << 20, ReservedBytes: 20 << 20,
@@ -26,7 +26,7 @@ func TestDevicesOfOldContexts(t *testing.T) {
 	at := int64(10)
 	fill := func(context, ptr int64) {
 		at += 10
-		r := tp.AddCall(format.KindMemset, "cuMemsetD8Async", at, 5)
+		r := recording.AddCall(format.KindMemset, "cuMemsetD8Async", at, 5)
 		r.Ptr, r.Bytes, r.Context, r.Device, r.Pid = ptr, 512, context, -1, 44
 	}
 	for range 20 {
@@ -34,14 +34,14 @@ func TestDevicesOfOldContexts(t *testing.T) {
 		fill(both, onFirst)
 		fill(both, onSecond)
 		at += 10
-		copied := tp.AddCopy("cuMemcpyDtoHAsync_v2", "DtoH", at, 5, 0x1000, onSecond+19<<20, 4)
+		copied := recording.AddCopy("cuMemcpyDtoHAsync_v2", "DtoH", at, 5, 0x1000, onSecond+19<<20, 4)
 		copied.Context, copied.Device, copied.Pid = second, -1, 44
 	}
 	fill(first, onSecond) // memory of a peer
 	fill(few, onFirst)
 	fill(first, unknown)
 
-	tl := tp.Timeline()
+	tl := recording.Timeline()
 	for context, want := range map[int64]int32{first: 0, second: 1, both: -1, few: -1} {
 		if got := tl.DeviceOfCall(44, context, -1); got != want {
 			t.Errorf("context %#x: device %d, want %d", context, got, want)

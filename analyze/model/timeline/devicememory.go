@@ -31,12 +31,12 @@ type MemoryPoolKey struct {
 	Pool int64
 }
 
-// MemoryPoolState has the latest attributes that the program read from a memory pool. Sizes are in
-// bytes; -1 means that the program did not read the attribute.
+// MemoryPoolState has the latest attributes that the program read from a memory pool. A size
+// of -1 means that the program did not read the attribute.
 type MemoryPoolState struct {
-	Device         int32
-	Reserved, Used int64
-	AtNs           int64
+	Device                   int32
+	ReservedBytes, UsedBytes int64
+	AtNs                     int64
 }
 
 // freeMemorySamples returns the results of cuMemGetInfo in order of time.
@@ -98,14 +98,14 @@ func (t *Timeline) MemoryPools(w query.Window, f *query.Filter) map[MemoryPoolKe
 			continue
 		}
 		if pools[key] == nil {
-			pools[key] = &MemoryPoolState{Reserved: -1, Used: -1}
+			pools[key] = &MemoryPoolState{ReservedBytes: -1, UsedBytes: -1}
 		}
 		p := pools[key]
 		p.Device, p.AtNs = device, max(p.AtNs, c.EndNs)
 		if attribute == PoolAttributeReserved {
-			p.Reserved = max(0, c.bytes)
+			p.ReservedBytes = max(0, c.bytes)
 		} else {
-			p.Used = max(0, c.bytes)
+			p.UsedBytes = max(0, c.bytes)
 		}
 	}
 	return pools

@@ -17,14 +17,14 @@ func TestSourceLinesOfHostStacks(t *testing.T) {
 		return format.Frame{Func: name, Module: "/app/train", File: "/src/train.cc", Line: line, Type: "native"}
 	}
 	kernel := format.Frame{Func: "futex_wait", Type: format.FrameKernel}
-	tp := analyzetest.NewTestRecording(t)
-	tp.AddStackRow(1, format.StackComplete, "", "", []format.Frame{native("spin", 5), native("main", 9)})
-	tp.AddStackRow(2, format.StackComplete, "", "", []format.Frame{kernel, native("lock", 6), native("main", 9)})
-	tp.AddStackRow(3, format.StackComplete, "", "", []format.Frame{native("call", 7), native("main", 9)})
-	tp.AddCPUSample(42, analyzetest.Second, analyzetest.Ms, 1)
-	tp.AddWait(42, 2*analyzetest.Second, analyzetest.Ms, 0, format.StateSleeping, 2, format.WaitFact{})
-	analyzetest.SetStackAndSite(tp.AddLaunch(3*analyzetest.Second, 1, "k", 0, 3), 3, "")
-	tl := tp.Timeline()
+	recording := analyzetest.NewTestRecording(t)
+	recording.AddStackRow(1, format.StackComplete, "", "", []format.Frame{native("spin", 5), native("main", 9)})
+	recording.AddStackRow(2, format.StackComplete, "", "", []format.Frame{kernel, native("lock", 6), native("main", 9)})
+	recording.AddStackRow(3, format.StackComplete, "", "", []format.Frame{native("call", 7), native("main", 9)})
+	recording.AddCPUSample(42, analyzetest.Second, analyzetest.Ms, 1)
+	recording.AddWait(42, 2*analyzetest.Second, analyzetest.Ms, 0, format.StateSleeping, 2, format.WaitFact{})
+	analyzetest.SetStackAndSite(recording.AddLaunch(3*analyzetest.Second, 1, "k", 0, 3), 3, "")
+	tl := recording.Timeline()
 	if s := tl.AddSourceLines(new(symbolize.Finder)); s.Err != nil {
 		t.Fatal(s.Err)
 	}

@@ -1,6 +1,10 @@
 package timeline
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/gpurec/gpurec/analyze/model/livemem"
+)
 
 // memo keeps the results of models that several reports need. All views of a Timeline share it.
 type memo struct {
@@ -30,4 +34,20 @@ func Remember[T any](t *Timeline, key any, compute func() (T, error)) (T, error)
 	r.once.Do(func() { r.value, r.err = compute() })
 	value, _ := r.value.(T)
 	return value, r.err
+}
+
+type replayCountsKey struct{}
+
+// ReplayCounts returns the counts of a replay of memory. Only the first call replays, once for all views; every replay
+// gives the same counts.
+func (t *Timeline) ReplayCounts() (*livemem.ReplayCounts, error) {
+	return Remember(t, replayCountsKey{}, func() (*livemem.ReplayCounts, error) {
+		l, err := t.ReplayMemory(func(*livemem.Set, *livemem.Change) {})
+		return &l.Counts, err
+	})
+}
+
+// SetReplayCounts keeps the counts of a replay for ReplayCounts.
+func (t *Timeline) SetReplayCounts(c *livemem.ReplayCounts) {
+	_, _ = Remember(t, replayCountsKey{}, func() (*livemem.ReplayCounts, error) { return c, nil })
 }

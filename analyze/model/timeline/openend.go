@@ -21,7 +21,8 @@ func OpenEnd(rec *format.Recording) (*Timeline, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := RunParallel(t.scanEnd, t.readStacks); err != nil { // calls and stacks share no data
+	readStacks := func() error { return t.readStacks(make(map[format.Frame]int32)) }
+	if err := RunParallel(t.scanEnd, readStacks); err != nil { // calls and stacks share no data
 		return nil, err
 	}
 	t.keepOpened()
@@ -32,8 +33,8 @@ func OpenEnd(rec *format.Recording) (*Timeline, error) {
 // and Scan.Open those that the recorder counted.
 func (t *Timeline) scanEnd() error {
 	var events, allocatorEvents int64
-	groups := t.Rec.Groups()
-	for i, g := range slices.Backward(groups) {
+	t.Groups = t.Rec.Groups()
+	for i, g := range slices.Backward(t.Groups) {
 		switch g.Class() {
 		case format.ClassMemory:
 			events += int64(g.NumRows())

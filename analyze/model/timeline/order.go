@@ -38,6 +38,204 @@ type RowStream[R any] struct {
 func EachRowInOrder[R any](spans []Span, s RowStream[R], yield func(*R) error) error {
 	o := NewOrderedRows(spans, s)
 	defer o.Close()
+	return o.EachRow(yield)
+}
+
+// OrderedRows is the iterator behind EachRowInOrder. It returns slices of rows, so that a caller can merge two
+// streams. Rows of equal order come in the order of their row groups.
+//
+// The rows of a recording that grows need a limit. While there is one, Load runs in the goroutine of NextRows, and
+// again for a row group with later rows: what it makes of them may depend on rows that are still to come.
+//
+// Call Close after the last NextRows. It is not safe for concurrent use.
+type OrderedRows[R any] struct {
+	RowStream[R]
+	waiting  []waitingGroup    // row groups that are not loaded yet, by firstNs
+	active   []*loadedGroup[R] // heap of row groups by their next row
+	appended int               // number of row groups so far
+	limitNs  int64             // NextRows returns only earlier rows, Unix ns; math.MaxInt64: all
+	isAhead  bool              // row groups are loaded ahead while there is no limit
+	loading  *groupLoad[R]     // the row group that is loaded ahead; nil: none
+}
+
+// waitingGroup is a row group that is not loaded yet, or whose later rows are not.
+type waitingGroup struct {
+	span    Span
+	number  int   // position among all row groups
+	firstNs int64 // no row to load is earlier, Unix ns
+	fromNs  int64 // rows before it were returned, Unix ns
+}
+
+// loadedGroup is a row group that is partly yielded.
+type loadedGroup[R any] struct {
+	span   Span
+	number int
+	rows   []R
+	next   int
+}
+
+func (l *loadedGroup[R]) nextRow() *R { return &l.rows[l.next] }
+
+// groupLoad is the loading of a row group in another goroutine.
+type groupLoad[R any] struct {
+	group waitingGroup
+	done  chan loadResult[R]
+}
+
+// loadResult has the rows of a row group. begin is called before they are used.
+type loadResult[R any] struct {
+	rows  []R
+	begin func()
+	err   error
+}
+
+// NewOrderedRows returns an iterator over the rows of all spans in the order of s.Less. It has no limit.
+func NewOrderedRows[R any](spans []Span, s RowStream[R]) *OrderedRows[R] {
+	o := &OrderedRows[R]{RowStream: s, limitNs: math.MaxInt64, isAhead: s.LoadAhead || s.ahead != nil}
+	if s.ahead == nil {
+		o.ahead = func(sp Span) ([]R, func(), error) {
+			rows, err := s.Load(sp)
+			return rows, func() {}, err
+		}
+	}
+	o.Append(spans...)
+	return o
+}
+
+// Append adds row groups. None of their rows may be earlier than the limit of an earlier NextRows.
+func (o *OrderedRows[R]) Append(spans ...Span) {
+	for _, s := range spans {
+		o.waiting = append(o.waiting, waitingGroup{s, o.appended, s.FirstNs, math.MinInt64})
+		o.appended++
+	}
+	o.sortWaiting()
+	o.loadAhead()
+}
+
+// SetLimit makes NextRows return only rows before limitNs, Unix ns. math.MaxInt64, the default, is no limit. A limit
+// means that no row of a later Append is earlier. It must not decrease.
+func (o *OrderedRows[R]) SetLimit(limitNs int64) {
+	o.limitNs = limitNs
+	o.loadAhead()
+}
+
+// Grow appends those of the spans that are new, and sets the limit. all has the spans of all earlier calls first.
+func (o *OrderedRows[R]) Grow(all []Span, limitNs int64) {
+	o.Append(all[o.appended:]...)
+	o.SetLimit(limitNs)
+}
+
+// Close stops loading row groups. It waits until the last Load has returned.
+func (o *OrderedRows[R]) Close() {
+	if o.loading != nil {
+		<-o.loading.done
+		o.loading = nil
+	}
+}
+
+func (o *OrderedRows[R]) sortWaiting() {
+	slices.SortStableFunc(o.waiting, func(a, b waitingGroup) int { return cmp.Compare(a.firstNs, b.firstNs) })
+}
+
+// loadAhead starts to load the next row group in another goroutine, unless there is a limit.
+func (o *OrderedRows[R]) loadAhead() {
+	if !o.isAhead || o.limitNs != math.MaxInt64 || o.loading != nil || len(o.waiting) == 0 {
+		return
+	}
+	l := &groupLoad[R]{o.waiting[0], make(chan loadResult[R], 1)}
+	o.loading, o.waiting = l, o.waiting[1:]
+	go func() {
+		rows, begin, err := o.ahead(l.group.span)
+		l.done <- loadResult[R]{rows, begin, err}
+	}()
+}
+
+// loadNext loads the next row group, or takes the one that was loaded ahead.
+func (o *OrderedRows[R]) loadNext() error {
+	var group waitingGroup
+	var r loadResult[R]
+	if l := o.loading; l != nil {
+		group, r = l.group, <-l.done
+		o.loading = nil
+		o.loadAhead()
+	} else {
+		group = o.waiting[0]
+		o.waiting = o.waiting[1:]
+		r.rows, r.begin, r.err = o.ahead(group.span)
+	}
+	if r.err != nil {
+		return r.err
+	}
+	r.begin()
+	rows := o.omitOtherRows(group, r.rows)
+	if len(rows) > 0 {
+		o.active = stats.HeapPush(
+			o.active,
+			&loadedGroup[R]{span: group.span, number: group.number, rows: rows},
+			o.comesEarlier,
+		)
+	}
+	return nil
+}
+
+// omitOtherRows returns the rows of a row group from those that were returned before to the limit. The row group waits
+// again if it has later rows.
+func (o *OrderedRows[R]) omitOtherRows(g waitingGroup, rows []R) []R {
+	if g.fromNs != math.MinInt64 {
+		rows = rows[o.countRowsBefore(g.fromNs, rows):]
+	}
+	if o.limitNs == math.MaxInt64 {
+		return rows
+	}
+	end := o.countRowsBefore(o.limitNs, rows)
+	if end < len(rows) {
+		g.firstNs, g.fromNs = o.At(&rows[end]), o.limitNs
+		o.waiting = append(o.waiting, g)
+		o.sortWaiting()
+	}
+	return rows[:end]
+}
+
+func (o *OrderedRows[R]) countRowsBefore(ns int64, rows []R) int {
+	return sort.Search(len(rows), func(i int) bool { return o.At(&rows[i]) >= ns })
+}
+
+// earliestWaitingNs returns the earliest time of a row that is not loaded yet, Unix ns. It returns false if all rows
+// before the limit are loaded.
+func (o *OrderedRows[R]) earliestWaitingNs() (ns int64, ok bool) {
+	if o.loading != nil {
+		ns, ok = o.loading.group.firstNs, true
+	}
+	if len(o.waiting) > 0 && (!ok || o.waiting[0].firstNs < ns) {
+		ns, ok = o.waiting[0].firstNs, true
+	}
+	return ns, ok && (o.limitNs == math.MaxInt64 || ns < o.limitNs)
+}
+
+// NextRows returns the next rows in order, or none at the limit or the end. They are valid until the following
+// call. After more row groups or a higher limit it continues.
+func (o *OrderedRows[R]) NextRows() ([]R, error) {
+	o.restoreHeap()
+	nextNs, isWaiting := o.earliestWaitingNs()
+	for isWaiting && (len(o.active) == 0 || nextNs <= o.At(o.active[0].nextRow())) {
+		if err := o.loadNext(); err != nil {
+			return nil, err
+		}
+		nextNs, isWaiting = o.earliestWaitingNs()
+	}
+	if len(o.active) == 0 {
+		return nil, nil
+	}
+	first := o.active[0]
+	rows := first.rows[first.next:]
+	rows = rows[:o.countRowsInOrder(rows, func(row *R) bool { return !isWaiting || o.At(row) < nextNs })]
+	first.next += len(rows)
+	return rows, nil
+}
+
+// EachRow calls yield for the next rows in order, up to the limit or the end. It returns the first error of reading or
+// of yield.
+func (o *OrderedRows[R]) EachRow(yield func(*R) error) error {
 	for {
 		rows, err := o.NextRows()
 		if err != nil || len(rows) == 0 {
@@ -51,116 +249,8 @@ func EachRowInOrder[R any](spans []Span, s RowStream[R], yield func(*R) error) e
 	}
 }
 
-// OrderedRows is the iterator behind EachRowInOrder. It returns slices of rows, so that a caller
-// can merge two streams. Call Close after the last NextRows. It is not safe for concurrent use.
-type OrderedRows[R any] struct {
-	RowStream[R]
-	waiting []Span            // spans that are not loaded yet, by FirstNs
-	active  []*loadedGroup[R] // heap of row groups by their next row
-	load    func() (*loadedGroup[R], error)
-	close   func() // stops the goroutine of ahead
-}
-
-// loadedGroup is a row group that is partly yielded.
-type loadedGroup[R any] struct {
-	span Span
-	rows []R
-	next int
-}
-
-func (l *loadedGroup[R]) nextRow() *R { return &l.rows[l.next] }
-
-// NewOrderedRows returns an iterator over the rows of all spans in the order of s.Less.
-func NewOrderedRows[R any](spans []Span, s RowStream[R]) *OrderedRows[R] {
-	o := &OrderedRows[R]{RowStream: s, waiting: slices.Clone(spans)}
-	slices.SortStableFunc(o.waiting, func(a, b Span) int { return cmp.Compare(a.FirstNs, b.FirstNs) })
-	if s.LoadAhead {
-		s.ahead = func(sp Span) ([]R, func(), error) {
-			rows, err := s.Load(sp)
-			return rows, func() {}, err
-		}
-	}
-	if s.ahead != nil {
-		o.load, o.close = loadGroupsAhead(o.waiting, s.ahead)
-		return o
-	}
-	o.load = func() (*loadedGroup[R], error) {
-		rows, err := s.Load(o.waiting[0])
-		return &loadedGroup[R]{span: o.waiting[0], rows: rows}, err
-	}
-	o.close = func() {}
-	return o
-}
-
-// Close stops loading row groups. It waits until the last Load has returned.
-func (o *OrderedRows[R]) Close() { o.close() }
-
-// loadGroupsAhead loads the row groups in a goroutine, in order. It loads one group while rows of
-// earlier groups are yielded; end stops the goroutine.
-func loadGroupsAhead[R any](
-	spans []Span,
-	load func(Span) ([]R, func(), error),
-) (next func() (*loadedGroup[R], error), end func()) {
-	type result struct {
-		group *loadedGroup[R]
-		begin func()
-		err   error
-	}
-	results, stop := make(chan result), make(chan struct{})
-	go func() {
-		defer close(results)
-		for _, s := range spans {
-			rows, begin, err := load(s)
-			select {
-			case results <- result{&loadedGroup[R]{span: s, rows: rows}, begin, err}:
-			case <-stop:
-				return
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	next = func() (*loadedGroup[R], error) {
-		r := <-results
-		if r.err == nil {
-			r.begin()
-		}
-		return r.group, r.err
-	}
-	return next, func() {
-		close(stop)
-		for range results { // wait until the goroutine has stopped
-		}
-	}
-}
-
-// NextRows returns the next rows in order, or none at the end. They are valid until the following
-// call.
-func (o *OrderedRows[R]) NextRows() ([]R, error) {
-	o.restoreHeap()
-	for len(o.waiting) > 0 && (len(o.active) == 0 || o.waiting[0].FirstNs <= o.At(o.active[0].nextRow())) {
-		group, err := o.load()
-		if err != nil {
-			return nil, err
-		}
-		if len(group.rows) > 0 {
-			o.active = stats.HeapPush(o.active, group, o.comesEarlier)
-		}
-		o.waiting = o.waiting[1:]
-	}
-	if len(o.active) == 0 {
-		return nil, nil
-	}
-	first := o.active[0]
-	rows := first.rows[first.next:]
-	rows = rows[:o.countRowsInOrder(rows)]
-	first.next += len(rows)
-	return rows, nil
-}
-
 func (o *OrderedRows[R]) comesEarlier(a, b *loadedGroup[R]) bool {
-	return o.Less(a.nextRow(), b.nextRow())
+	return o.Less(a.nextRow(), b.nextRow()) || a.number < b.number && !o.Less(b.nextRow(), a.nextRow())
 }
 
 // restoreHeap restores the heap after rows of the first row group were yielded.
@@ -179,22 +269,23 @@ func (o *OrderedRows[R]) restoreHeap() {
 	o.active = stats.HeapPop(o.active, o.comesEarlier)
 }
 
-// countRowsInOrder returns how many rows of the first row group come before the rows of all other
-// groups: at least one.
-func (o *OrderedRows[R]) countRowsInOrder(rows []R) int {
-	var rival *R
+// countRowsInOrder returns how many rows of the first row group come before the rows of all other groups: at least
+// one. comesBeforeWaiting reports whether a row comes before all rows that are not loaded yet.
+func (o *OrderedRows[R]) countRowsInOrder(rows []R, comesBeforeWaiting func(*R) bool) int {
+	var rival *loadedGroup[R]
 	// the second element in order is a child of the heap's root
 	for _, other := range o.active[1:min(3, len(o.active))] {
-		if rival == nil || o.Less(other.nextRow(), rival) {
-			rival = other.nextRow()
+		if rival == nil || o.comesEarlier(other, rival) {
+			rival = other
 		}
 	}
-	nextNs := int64(math.MaxInt64)
-	if len(o.waiting) > 0 {
-		nextNs = o.waiting[0].FirstNs
-	}
-	comes := func(row *R) bool {
-		return (rival == nil || !o.Less(rival, row)) && (len(o.waiting) == 0 || o.At(row) < nextNs)
+	comes := comesBeforeWaiting
+	if rival != nil {
+		winsTies := o.active[0].number < rival.number
+		comes = func(row *R) bool {
+			isFirst := winsTies && !o.Less(rival.nextRow(), row) || !winsTies && o.Less(row, rival.nextRow())
+			return isFirst && comesBeforeWaiting(row)
+		}
 	}
 	// Overlapping groups have short runs, others one long run, so the step size doubles.
 	known, step := 1, 1

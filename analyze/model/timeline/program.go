@@ -22,7 +22,7 @@ type ProgramMemory struct {
 	Driver     *livemem.Set
 	Allocators *caching.AllocatorSet
 	// Block.Number of the driver memory that is a segment of an allocator
-	segments livemem.BlockNumberSet
+	segments *livemem.BlockNumberSet
 	consume  func(*ProgramMemory, *livemem.Change)
 	change   livemem.Change // the change value is reused for every replay step, to save an allocation
 }
@@ -35,37 +35,99 @@ func (t *Timeline) ReplayProgram(
 	onDriver func(*livemem.Change),
 	onAllocator caching.ChangeConsumer,
 ) (*ProgramMemory, error) {
-	p := &ProgramMemory{T: t, consume: consume}
-	replayDriver := func(l *livemem.Set, c *livemem.Change) {
-		p.Driver = l
-		p.applyDriverChange(c)
-		if onDriver != nil {
-			onDriver(c)
+	return t.NewProgramReplay(consume, onDriver, onAllocator).Finish()
+}
+
+// ProgramReplay is a replay of a ProgramMemory that continues as the recording grows: Extend adds rows to its Timeline,
+// and Advance replays them. Finish ends it, and so does an error. It is not safe for concurrent use, and not while
+// Extend runs.
+type ProgramReplay struct {
+	memory      *ProgramMemory
+	replay      *MemoryReplay  // nil before the first Advance or Finish
+	search      *SegmentSearch // nil before the first Advance
+	onDriver    func(*livemem.Change)
+	onAllocator caching.ChangeConsumer
+}
+
+// segmentDelayNs is how far Advance keeps a program's replay behind the search for segments. An allocator gets a
+// segment from the driver first; the event that proves the segment comes within this time.
+const segmentDelayNs = int64(time.Second)
+
+// NewProgramReplay returns a replay of the recording as a ProgramMemory, as ReplayProgram does it.
+func (t *Timeline) NewProgramReplay(
+	consume func(*ProgramMemory, *livemem.Change),
+	onDriver func(*livemem.Change),
+	onAllocator caching.ChangeConsumer,
+) *ProgramReplay {
+	m := &ProgramMemory{T: t, consume: consume, segments: new(livemem.BlockNumberSet)}
+	return &ProgramReplay{memory: m, onDriver: onDriver, onAllocator: onAllocator}
+}
+
+// Memory returns the memory after the changes so far.
+func (r *ProgramReplay) Memory() *ProgramMemory { return r.memory }
+
+// Advance searches for segments before untilNs, Unix ns, and replays the program before untilNs - 1 s. untilNs has the
+// meaning of MemoryReplay.Advance. Memory that only later turns out to be a segment, because an allocator had it before
+// its first event, was then passed to consume, but its end is not. It returns errors of reading the recording.
+func (r *ProgramReplay) Advance(untilNs int64) error {
+	if r.search == nil {
+		r.search = r.memory.T.NewSegmentSearch(nil)
+		r.memory.segments = &r.search.found
+		r.beginReplay(true)
+	}
+	if err := r.search.Advance(untilNs); err != nil {
+		return err
+	}
+	return r.replay.Advance(untilNs - segmentDelayNs)
+}
+
+// Finish replays the rest of the recording, and returns the final memory. It returns errors of reading the recording.
+func (r *ProgramReplay) Finish() (*ProgramMemory, error) {
+	t := r.memory.T
+	hasAllocators := len(t.Allocations) > 0
+	switch {
+	case r.search != nil:
+		if err := r.search.Finish(); err != nil {
+			return nil, err
 		}
-	}
-	var err error
-	if len(t.Allocations) == 0 {
-		p.Allocators = caching.NewAllocatorSet(&t.Allocators, t.Facts.AllocatorRules)
-		p.Driver, err = t.ReplayMemory(replayDriver)
-		return p, err
-	}
-	if t.segments == nil {
-		if err = t.FindSegments(nil); err != nil {
+		if !hasAllocators {
+			r.replay.omitEarlierStates()
+		}
+	case hasAllocators && t.segments == nil:
+		if err := t.FindSegments(nil); err != nil {
 			return nil, err
 		}
 	}
-	p.segments = *t.segments
-	p.Driver, p.Allocators, err = t.ReplayMemoryAndAllocators(
-		replayDriver,
-		func(a *caching.Allocator, c *caching.AllocatorChange) {
-			p.Allocators = a.Set
-			p.applyAllocatorChange(a, c)
-			if onAllocator != nil {
-				onAllocator(a, c)
-			}
-		},
-	)
-	return p, err
+	if r.replay == nil {
+		r.beginReplay(hasAllocators)
+		if hasAllocators {
+			r.memory.segments = t.segments
+		}
+	}
+	return r.memory, r.replay.Finish()
+}
+
+// beginReplay sets replay, with or without the events of allocators.
+func (r *ProgramReplay) beginReplay(hasAllocators bool) {
+	m := r.memory
+	replayDriver := func(_ *livemem.Set, c *livemem.Change) {
+		m.applyDriverChange(c)
+		if r.onDriver != nil {
+			r.onDriver(c)
+		}
+	}
+	if !hasAllocators {
+		r.replay = m.T.NewMemoryReplay(replayDriver)
+		m.Driver, m.Allocators = r.replay.Live(), caching.NewAllocatorSet(&m.T.Allocators, m.T.Facts.AllocatorRules)
+		return
+	}
+	r.replay = m.T.NewMemoryAndAllocatorReplay(replayDriver, func(a *caching.Allocator, c *caching.AllocatorChange) {
+		m.applyAllocatorChange(a, c)
+		if r.onAllocator != nil {
+			r.onAllocator(a, c)
+		}
+	})
+	m.Driver, m.Allocators = r.replay.Live(), r.replay.Allocators
 }
 
 // FindSegments finds the driver memory that caching allocators use for segments. It searches memory
@@ -73,22 +135,39 @@ func (t *Timeline) ReplayProgram(
 // allocator. It also searches memory that the allocator had before its events were recorded. The
 // callback onDriver, if not nil, gets all changes of driver memory.
 func (t *Timeline) FindSegments(onDriver func(*livemem.Change)) error {
-	s := allocatorSegmentSearch{
+	return t.NewSegmentSearch(onDriver).Finish()
+}
+
+// NewSegmentSearch returns a search for segments, as FindSegments does it.
+func (t *Timeline) NewSegmentSearch(onDriver func(*livemem.Change)) *SegmentSearch {
+	s := &SegmentSearch{
 		t:          t,
 		inside:     make(map[int32]bool),
 		tries:      make(map[*caching.Allocator]int),
 		candidates: make(map[int32]*SegmentCandidates),
 		byReports:  t.Facts.CountReportedAllocators() > 0,
 	}
-	_, _, err := t.replayBoth(true, func(l *livemem.Set, c *livemem.Change) {
+	s.replay = t.newReplayOfBoth(true, func(l *livemem.Set, c *livemem.Change) {
 		s.applyDriverChange(l, c)
 		if onDriver != nil {
 			onDriver(c)
 		}
 	}, s.applyAllocatorChange)
+	return s
+}
+
+// Advance searches before untilNs, Unix ns, which has the meaning of MemoryReplay.Advance. It returns errors of reading
+// the recording.
+func (s *SegmentSearch) Advance(untilNs int64) error {
+	s.byReports = true // an allocator may become known later
+	return s.replay.Advance(untilNs)
+}
+
+// Finish searches the rest of the recording. IsSegment has the result. It returns errors of reading the recording.
+func (s *SegmentSearch) Finish() error {
+	err := s.replay.Finish()
 	if err == nil {
-		s.reported.Union(s.inner)
-		t.segments = &s.reported
+		s.t.segments = &s.found
 	}
 	return err
 }
@@ -97,12 +176,16 @@ func (t *Timeline) FindSegments(onDriver func(*livemem.Change)) error {
 // allocator. It returns false before FindSegments or ReplayProgram.
 func (t *Timeline) IsSegment(number int32) bool { return t.segments != nil && t.segments.Has(number) }
 
-// allocatorSegmentSearch finds the driver memory that caching allocators use for segments.
-type allocatorSegmentSearch struct {
+// SegmentSearch finds the driver memory that caching allocators use for segments. It continues as the recording grows:
+// Extend adds rows to its Timeline, and Advance reads them. Finish ends it, and so does an error. It is not safe for
+// concurrent use, and not while Extend runs.
+type SegmentSearch struct {
 	t        *Timeline
+	replay   *MemoryReplay
 	driver   *livemem.Set
 	reported livemem.BlockNumberSet // memory at the address of an allocator's event
 	inner    livemem.BlockNumberSet // memory that code of an allocator allocated
+	found    livemem.BlockNumberSet // both
 	inside   map[int32]bool         // by stack: whether it passes through an allocator
 	// how often findSegmentsAllocatedBefore was tried for an allocator; maxSegmentSearchTries: done
 	tries map[*caching.Allocator]int
@@ -112,17 +195,24 @@ type allocatorSegmentSearch struct {
 	byReports  bool
 }
 
-func (s *allocatorSegmentSearch) applyDriverChange(l *livemem.Set, c *livemem.Change) {
+// addReported adds memory at the address of an allocator's event.
+func (s *SegmentSearch) addReported(number int32) {
+	s.reported.AddNumber(number)
+	s.found.AddNumber(number)
+}
+
+func (s *SegmentSearch) applyDriverChange(l *livemem.Set, c *livemem.Change) {
 	s.driver = l
 	if c.Kind == livemem.ChangeAllocated && s.t.isAllocatorStack(s.t.Origins.List[c.Block.Origin].Stack, s.inside) {
 		s.inner.AddNumber(c.Block.Number)
+		s.found.AddNumber(c.Block.Number)
 	}
 	if s.byReports && s.t.Origins.MemoryKindOf(c.Block.Origin) == format.MemoryDevice {
 		s.candidatesOf(s.t.Origins.Process[c.Block.Origin]).ApplyChange(c)
 	}
 }
 
-func (s *allocatorSegmentSearch) candidatesOf(process int32) *SegmentCandidates {
+func (s *SegmentSearch) candidatesOf(process int32) *SegmentCandidates {
 	l := s.candidates[process]
 	if l == nil {
 		l = new(SegmentCandidates)
@@ -131,7 +221,7 @@ func (s *allocatorSegmentSearch) candidatesOf(process int32) *SegmentCandidates 
 	return l
 }
 
-func (s *allocatorSegmentSearch) applyAllocatorChange(a *caching.Allocator, c *caching.AllocatorChange) {
+func (s *SegmentSearch) applyAllocatorChange(a *caching.Allocator, c *caching.AllocatorChange) {
 	process, ok := s.t.Origins.Pids[a.Pid]
 	if s.driver == nil || !ok {
 		return
@@ -139,9 +229,9 @@ func (s *allocatorSegmentSearch) applyAllocatorChange(a *caching.Allocator, c *c
 	h := s.driver.MemoryOfProcess(process)
 	if a.Reports {
 		if number, ok := s.candidatesOf(process).BlockAround(c.Block.Ptr); ok {
-			s.reported.AddNumber(number)
+			s.addReported(number)
 		} else if c.Op == caching.OpBlockAllocated {
-			s.findMappedBlocks(h, c.Block.Ptr, c.Block.Size, s.reported.AddNumber)
+			s.findMappedBlocks(h, c.Block.Ptr, c.Block.Size, s.addReported)
 		}
 		if s.tries[a] < maxSegmentSearchTries && a.Check.Known[caching.AllocatedTotalIndex] && a.Counts.Events > 1 &&
 			s.findSegmentsAllocatedBefore(h, a, a.Totals().Reserved) {
@@ -150,7 +240,7 @@ func (s *allocatorSegmentSearch) applyAllocatorChange(a *caching.Allocator, c *c
 		s.tries[a]++
 		return
 	}
-	s.findSegmentBlock(h, c, s.reported.AddNumber)
+	s.findSegmentBlock(h, c, s.addReported)
 	if s.tries[a] == 0 && a.Check.Known[caching.ReservedTotalIndex] {
 		s.tries[a] = maxSegmentSearchTries
 		s.findSegmentsAllocatedBefore(h, a, a.Before.Reserved)
@@ -163,7 +253,7 @@ func (s *allocatorSegmentSearch) applyAllocatorChange(a *caching.Allocator, c *c
 const maxSegmentSearchTries = 256
 
 // findSegmentBlock calls yield for the driver memory of a new segment.
-func (s *allocatorSegmentSearch) findSegmentBlock(
+func (s *SegmentSearch) findSegmentBlock(
 	h *livemem.ProcessMemory,
 	c *caching.AllocatorChange,
 	yield func(number int32),
@@ -179,7 +269,7 @@ func (s *allocatorSegmentSearch) findSegmentBlock(
 }
 
 // findMappedBlocks calls yield for the physical memory mapped to an address range.
-func (s *allocatorSegmentSearch) findMappedBlocks(
+func (s *SegmentSearch) findMappedBlocks(
 	h *livemem.ProcessMemory,
 	ptr, bytes int64,
 	yield func(number int32),
@@ -194,7 +284,7 @@ func (s *allocatorSegmentSearch) findMappedBlocks(
 // findSegmentsAllocatedBefore adds memory that the allocator must have had before its first event or
 // report. Candidates are memory allocated by the allocator's code, or without a stack. They are added
 // only if their sizes sum up to the allocator's reserved bytes.
-func (s *allocatorSegmentSearch) findSegmentsAllocatedBefore(
+func (s *SegmentSearch) findSegmentsAllocatedBefore(
 	h *livemem.ProcessMemory,
 	a *caching.Allocator,
 	reserved int64,
@@ -215,6 +305,7 @@ func (s *allocatorSegmentSearch) findSegmentsAllocatedBefore(
 		return false
 	}
 	s.inner.Union(before)
+	s.found.Union(before)
 	return true
 }
 
@@ -283,22 +374,40 @@ func (t *Timeline) findTeardowns() map[int32]int64 {
 	for _, e := range t.Facts.Exits {
 		found[e.Pid] = e.AtNs - teardownNs
 	}
+	if len(found) > 0 {
+		t.readLastBlocks()
+	}
+	for pid, from := range found {
+		if last, ok := t.blockAllocs.ns[pid]; ok {
+			found[pid] = max(from, last)
+		}
+	}
+	return found
+}
+
+// readLastBlocks finds when each process last allocated a block of a caching allocator.
+func (t *Timeline) readLastBlocks() {
+	last := &t.blockAllocs
+	if last.ns == nil {
+		last.ns = make(map[int32]int64)
+	}
 	var c allocatorColumns
-	for _, s := range t.Allocations {
-		if len(found) == 0 || !c.readNames(s.Group, false) {
+	for _, s := range t.Allocations[last.spans:] {
+		if !c.readNames(s.Group, false) {
 			continue
 		}
 		c.start, c.pid = s.Group.Int64("start_ns", c.start), s.Group.Int32("pid", c.pid)
 		for i, start := range c.start {
-			if name := c.name.Index[i]; !c.known[name] || !c.ops[name].AllocatesBlock() {
+			name, pid := c.name.Index[i], c.pid[i]
+			if !c.known[name] || !c.ops[name].AllocatesBlock() {
 				continue
 			}
-			if from, ok := found[c.pid[i]]; ok && start > from {
-				found[c.pid[i]] = start
+			if ns, ok := last.ns[pid]; !ok || start > ns {
+				last.ns[pid] = start
 			}
 		}
 	}
-	return found
+	last.spans = len(t.Allocations)
 }
 
 // emitChange passes a change of a block to the consumer. Blocks from before the recording are

@@ -24,8 +24,8 @@ func TestLeaksOfReportedTensors(t *testing.T) {
 		"expandable segments": {Expandable: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tp, w := analyzetest.ReportedTrainingRecording(t, conf, leak)
-			tl := tp.Timeline()
+			recording, w := analyzetest.ReportedTrainingRecording(t, conf, leak)
+			tl := recording.Timeline()
 			r, err := leaks.Run(tl, query.Options{})
 			if err != nil {
 				t.Fatal(err)
@@ -78,8 +78,8 @@ func TestLeaksOfReportedTensors(t *testing.T) {
 func TestReportsWithoutALeak(t *testing.T) {
 	testclass.Unit(t)
 	for _, conf := range []analyzetest.TorchConf{{}, {Expandable: true}} {
-		tp, _ := analyzetest.ReportedTrainingRecording(t, conf, 0)
-		r, err := leaks.Run(tp.Timeline(), query.Options{})
+		recording, _ := analyzetest.ReportedTrainingRecording(t, conf, 0)
+		r, err := leaks.Run(recording.Timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

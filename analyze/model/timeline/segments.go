@@ -18,33 +18,33 @@ type segmentCandidate struct {
 }
 
 // ApplyChange applies a change of driver memory.
-func (l *SegmentCandidates) ApplyChange(c *livemem.Change) {
+func (s *SegmentCandidates) ApplyChange(c *livemem.Change) {
 	i, found := slices.BinarySearchFunc(
-		*l,
+		*s,
 		c.Ptr,
 		func(b segmentCandidate, ptr int64) int { return int(min(1, max(-1, b.ptr-ptr))) },
 	)
 	switch {
 	case c.Kind == livemem.ChangeAllocFailed:
 	case c.Kind != livemem.ChangeAllocated && found:
-		*l = slices.Delete(*l, i, i+1)
+		*s = slices.Delete(*s, i, i+1)
 	case c.Kind == livemem.ChangeAllocated && !found && c.Block.Bytes >= caching.SmallSegmentBytes:
-		*l = slices.Insert(*l, i, segmentCandidate{c.Ptr, units.EndOfRange(c.Ptr, c.Block.Bytes), c.Block.Number})
+		*s = slices.Insert(*s, i, segmentCandidate{c.Ptr, units.EndOfRange(c.Ptr, c.Block.Bytes), c.Block.Number})
 	}
 }
 
 // BlockAround returns the number of the block that contains an address.
-func (l SegmentCandidates) BlockAround(ptr int64) (number int32, ok bool) {
+func (s SegmentCandidates) BlockAround(ptr int64) (number int32, ok bool) {
 	i, found := slices.BinarySearchFunc(
-		l,
+		s,
 		ptr,
 		func(b segmentCandidate, ptr int64) int { return int(min(1, max(-1, b.ptr-ptr))) },
 	)
 	if !found {
 		i--
 	}
-	if i < 0 || ptr >= l[i].end {
+	if i < 0 || ptr >= s[i].end {
 		return 0, false
 	}
-	return l[i].number, true
+	return s[i].number, true
 }

@@ -86,10 +86,8 @@ func (t *Timeline) findHostStacks() (map[int32]bool, error) {
 	return isHost, nil
 }
 
-func (t *Timeline) readStacks() error {
-	t.Stacks.Stacks = make(map[int32][]int32)
-	t.Stacks.About = make(map[int32]stack.StackInfo)
-	ids := make(map[format.Frame]int32)
+// readStacks reads the stacks of Rec. ids has the indexes of the frames that are known.
+func (t *Timeline) readStacks(ids map[format.Frame]int32) error {
 	return t.Rec.Rows(func(r *format.Row) error {
 		if r.Kind == format.KindStack {
 			t.Stacks.AddStack(r, ids)

@@ -20,7 +20,7 @@ import (
 // Timeline is a recording prepared for reports: its facts, its stacks, and the positions of its
 // calls. It reads calls row group by row group when a report needs them, and keeps none of them.
 //
-// The data that Open reads does not change, so several goroutines may use one Timeline. Reports,
+// The data that Open reads changes only in Extend, so several goroutines may use one Timeline. Reports,
 // exports and direct replays each work on a View. AddSourceLines must be called before that.
 type Timeline struct {
 	Rec     *format.Recording
@@ -35,10 +35,11 @@ type Timeline struct {
 	createdContexts map[contextKey]bool   // contexts that the program created with cuCtxCreate
 	Events          []livemem.MemoryEvent // ends of processes and contexts, in order of time
 	Free            []FreeMemorySample    // results of cuMemGetInfo, in order of time
-	Counts          *livemem.ReplayCounts // counts of a replay, set by calls.CountReplayWhile
 
-	Memory []Span // row groups of memory calls
-	Calls  []Span // row groups of all other calls
+	Pieces []*format.Recording // Rec, and before it the earlier pieces: see Extend
+	Groups []*format.Group     // all row groups of all pieces
+	Memory []Span              // row groups of memory calls
+	Calls  []Span              // row groups of all other calls
 
 	Allocations []Span // row groups of events of caching allocators
 	Allocators  caching.AllocatorNumbers
@@ -50,8 +51,27 @@ type Timeline struct {
 	// before FindSegments.
 	segments  *livemem.BlockNumberSet
 	memo      *memo
-	opened    *Timeline       // state after Open or AddSourceLines, which no replay changes
+	opened    *Timeline       // state after Open, Extend or AddSourceLines, which no replay changes
 	teardowns map[int32]int64 // by pid: start of the teardown, Unix ns; nil before the first use
+
+	// The fields below remember how much of a growing recording was read.
+	extended    int                    // how often Extend was called
+	frameIDs    map[format.Frame]int32 // index in Stacks.Frames; nil before the first Extend
+	learned     scannedSpans           // row groups that learnContexts has read
+	areas       *deviceAreas           // nil before the first use
+	votes       contextVotes
+	uses        contextUses
+	lastAllocs  lastAllocs
+	blockAllocs lastAllocs
+}
+
+// scannedSpans counts the row groups that a search has read.
+type scannedSpans struct{ memory, calls int }
+
+// lastAllocs has the last allocation of each process.
+type lastAllocs struct {
+	spans int             // row groups that were read
+	ns    map[int32]int64 // by pid, Unix ns
 }
 
 // Open reads the facts and stacks of a recording and scans its calls. The recording must stay open
@@ -61,38 +81,50 @@ func Open(rec *format.Recording) (*Timeline, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := RunParallel(t.scanCalls, t.readStacks); err != nil { // calls and stacks share no data
+	if err := t.addRows(make(map[format.Frame]int32)); err != nil {
 		return nil, err
 	}
+	return t, nil
+}
+
+// addRows reads the stacks of Rec and scans its calls, and brings up to date what follows from all rows.
+func (t *Timeline) addRows(frameIDs map[format.Frame]int32) error {
+	readStacks := func() error { return t.readStacks(frameIDs) }
+	if err := RunParallel(t.scanCalls, readStacks); err != nil { // calls and stacks share no data
+		return err
+	}
 	if err := t.learnContexts(); err != nil {
-		return nil, err
+		return err
 	}
 	if t.Scan.unknownDevice {
 		if err := t.learnContextsByMemory(); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if err := t.readEvents(); err != nil {
-		return nil, err
+		return err
 	}
 	t.Free = t.freeMemorySamples()
 	if l := t.SamplingCoverage(); l.Sampled {
 		t.Facts.Notes = append(t.Facts.Notes, l.FormatNote())
 	}
 	t.keepOpened()
-	return t, nil
+	return nil
 }
 
 // readFacts returns a Timeline with the facts of a recording only.
 func readFacts(rec *format.Recording) (*Timeline, error) {
 	t := &Timeline{
 		Rec:             rec,
+		Pieces:          []*format.Recording{rec},
 		Origins:         origin.NewOriginTable(),
 		memo:            new(memo),
+		contexts:        make(contextDevices),
 		createdContexts: make(map[contextKey]bool),
 		Allocators:      caching.NewAllocatorNumbers(),
 	}
 	t.Scan.Stacks = make(map[string]int64)
+	t.Stacks.Stacks, t.Stacks.About = make(map[int32][]int32), make(map[int32]stack.StackInfo)
 	f, err := facts.Read(rec)
 	if err != nil {
 		return nil, err
@@ -119,12 +151,16 @@ func (t *Timeline) NewView() *Timeline {
 	// Each View needs column buffers of its own.
 	v.Scan.start, v.Scan.flags, v.Scan.device, v.Scan.status = nil, nil, nil, format.Strings{}
 	v.API = APIScan{Calls: t.API.Calls, uuids: t.API.uuids}
+	v.blockAllocs = lastAllocs{}
 	return &v
 }
 
 // scanCalls records the positions of the row groups with calls and allocator events.
 func (t *Timeline) scanCalls() error {
-	for i, g := range t.Rec.Groups() {
+	first := len(t.Groups)
+	t.Groups = append(t.Groups, t.Rec.Groups()...)
+	for i, g := range t.Groups[first:] {
+		i += first
 		switch g.Class() {
 		case format.ClassMemory:
 			t.Memory = append(t.Memory, t.Scan.addGroup(g, i))
@@ -174,6 +210,8 @@ type Span struct {
 	// FirstNs is the earliest start of a call in the row group, Unix ns. No call of the group takes
 	// effect earlier.
 	FirstNs int64
+	// LastNs is the latest start of a call in the row group, Unix ns.
+	LastNs int64
 }
 
 // CallScan has the counts from one pass over a few columns of all calls.
@@ -196,9 +234,9 @@ func (s *CallScan) addGroup(g *format.Group, index int) Span {
 	s.flags = g.Int32("flags", s.flags)
 	sp := Span{Group: g, Index: index, FirstNs: math.MaxInt64}
 	for _, ns := range s.start {
-		sp.FirstNs = min(sp.FirstNs, ns)
-		s.LastNs = max(s.LastNs, ns)
+		sp.FirstNs, sp.LastNs = min(sp.FirstNs, ns), max(sp.LastNs, ns)
 	}
+	s.LastNs = max(s.LastNs, sp.LastNs)
 	if s.Events+s.AllocatorEvents == 0 || sp.FirstNs < s.firstNs {
 		s.firstNs = sp.FirstNs
 	}

@@ -14,11 +14,11 @@ import (
 // returned. Programs use only handles and pointers from calls that have returned. They free nothing
 // that another thread uses.
 type world struct {
-	tp      *analyzetest.TestRecording
-	r       *rand.Rand
-	clocks  map[origin.Thread]int64
-	threads []origin.Thread
-	procs   map[int32]*worldProcess
+	recording *analyzetest.TestRecording
+	r         *rand.Rand
+	clocks    map[origin.Thread]int64
+	threads   []origin.Thread
+	procs     map[int32]*worldProcess
 
 	thread     origin.Thread // the thread that makes the current call
 	start, end int64         // start and end of the current call, ns
@@ -79,8 +79,8 @@ type worldMapping struct {
 
 const worldVA = int64(0x300000000)
 
-func newWorld(tp *analyzetest.TestRecording, r *rand.Rand, processes, threads int) *world {
-	w := &world{tp: tp, r: r, clocks: make(map[origin.Thread]int64), procs: make(map[int32]*worldProcess)}
+func newWorld(recording *analyzetest.TestRecording, r *rand.Rand, processes, threads int) *world {
+	w := &world{recording: recording, r: r, clocks: make(map[origin.Thread]int64), procs: make(map[int32]*worldProcess)}
 	for p := range int32(processes) {
 		pid := 42 + 100*p
 		w.procs[pid] = &worldProcess{
@@ -157,7 +157,7 @@ func (w *world) step() {
 
 // call adds the row of a call.
 func (w *world) call(kind, name, memory string, ptr, bytes int64) *format.Row {
-	row := w.tp.AddCall(kind, name, w.start, w.end-w.start)
+	row := w.recording.AddCall(kind, name, w.start, w.end-w.start)
 	row.Pid, row.Tid, row.MemoryKind, row.Ptr, row.Bytes, row.Device = w.thread.Pid, w.thread.Tid, memory, ptr, bytes, -1
 	if w.ctx != nil {
 		row.Context, row.Device = w.ctx.handle, w.ctx.device
@@ -499,7 +499,7 @@ func (w *world) exit() bool {
 	}
 	p := w.proc()
 	p.exited, p.blocks, p.physical, p.mapped = true, nil, nil, nil
-	w.tp.AddExit(w.thread.Pid, at+1)
+	w.recording.AddExit(w.thread.Pid, at+1)
 	return true
 }
 

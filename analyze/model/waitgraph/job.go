@@ -90,17 +90,17 @@ type Signature struct {
 const CustomReduction = 255
 
 // matches reports whether two ranks that call a and b take part in the same operation.
-func (a Signature) matches(b Signature) bool {
-	if a.isPeerToPeer() && b.isPeerToPeer() {
-		return a.Count == b.Count && a.DataType == b.DataType
+func (s Signature) matches(b Signature) bool {
+	if s.isPeerToPeer() && b.isPeerToPeer() {
+		return s.Count == b.Count && s.DataType == b.DataType
 	}
-	if a.Reduction == CustomReduction || b.Reduction == CustomReduction {
-		a.Reduction, b.Reduction = 0, 0
+	if s.Reduction == CustomReduction || b.Reduction == CustomReduction {
+		s.Reduction, b.Reduction = 0, 0
 	}
-	return a == b
+	return s == b
 }
 
 // isPeerToPeer reports whether the operation has only two ranks.
-func (a Signature) isPeerToPeer() bool {
-	return a.Function == collective.Send || a.Function == collective.Recv
+func (s Signature) isPeerToPeer() bool {
+	return s.Function == collective.Send || s.Function == collective.Recv
 }

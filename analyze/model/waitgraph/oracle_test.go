@@ -224,7 +224,7 @@ func TestRandomJobs(t *testing.T) {
 	}
 }
 
-// With numbers that cannot be compared, no rank is accused.
+// TestRelativeNumbers checks that with numbers that cannot be compared, no rank is accused.
 func TestRelativeNumbers(t *testing.T) {
 	testclass.Unit(t)
 	for seed := range uint64(800) {
@@ -248,7 +248,7 @@ func TestRelativeNumbers(t *testing.T) {
 	}
 }
 
-// Ranks that made calls a moment ago are not hung.
+// TestMovingJobs checks that ranks that made calls a moment ago are not hung.
 func TestMovingJobs(t *testing.T) {
 	testclass.Unit(t)
 	for seed := range uint64(400) {
@@ -262,7 +262,8 @@ func TestMovingJobs(t *testing.T) {
 	}
 }
 
-// A death after the watchdog's time is a consequence of the hang, not its cause.
+// TestLateDeaths checks that a death after the watchdog's time is a consequence of the hang, not its
+// cause.
 func TestLateDeaths(t *testing.T) {
 	testclass.Unit(t)
 	for seed := range uint64(400) {

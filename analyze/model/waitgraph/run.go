@@ -198,8 +198,8 @@ func (r *run) completeInstance(n *instance) {
 }
 
 // calledBy reports whether a rank's call of the instance is in a queue.
-func (n *instance) calledBy(rank int) bool {
-	_, ok := slices.BinarySearchFunc(n.calls, rank, func(c call, rank int) int { return cmp.Compare(c.rank, rank) })
+func (i *instance) calledBy(rank int) bool {
+	_, ok := slices.BinarySearchFunc(i.calls, rank, func(c call, rank int) int { return cmp.Compare(c.rank, rank) })
 	return ok
 }
 
@@ -240,8 +240,8 @@ func (r *run) openFront(q int) {
 }
 
 // canEnd reports whether all ranks of an instance run it, and nothing says that it does not end.
-func (n *instance) canEnd() bool {
-	return !n.ended && !n.differs && !n.open && n.ready >= n.need
+func (i *instance) canEnd() bool {
+	return !i.ended && !i.differs && !i.open && i.ready >= i.need
 }
 
 // end ends an instance, and makes ready what waits behind it.

@@ -142,10 +142,14 @@ func (g *graph) waitOf(n *instance) Wait {
 	return w
 }
 
-// Numbers of nodes.
+// host returns the number of the node for the host of a rank.
 func (g *graph) host(rank int) int { return rank }
-func (g *graph) gpu(rank int) int  { return len(g.job.Ranks) + rank }
-func (g *graph) wait(i int) int    { return 2*len(g.job.Ranks) + i }
+
+// gpu returns the number of the node for the GPU of a rank.
+func (g *graph) gpu(rank int) int { return len(g.job.Ranks) + rank }
+
+// wait returns the number of the node for wait i.
+func (g *graph) wait(i int) int { return 2*len(g.job.Ranks) + i }
 
 // connect adds the edges.
 func (g *graph) connect() {

@@ -3,6 +3,7 @@ package allocator
 import (
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -34,18 +35,26 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 // at the end, by pool and stream. It also reports whether the totals agree with the allocators' own
 // statistics. It returns a *report.SortError for an unknown opt.Sort.
 func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
-	t = t.NewView()
-	s := NewScan(t, &opt)
-	l, all, err := t.ReplayMemoryAndAllocators(func(*livemem.Set, *livemem.Change) {}, s.OnAllocatorChange)
-	if err != nil {
-		return nil, err
-	}
-	return s.Report(all, &l.Counts)
+	return report.RunSurvey(t, opt.Options, func(sv *survey.Survey, _ query.Options) (report.FinishFunc, error) {
+		return CollectWithOptions(sv, opt)
+	})
 }
 
-// Report returns the report after a replay. all are the allocators of the replay, counts its
-// counters. Report returns a *report.SortError for an unknown Options.Sort.
-func (s *Scan) Report(all *caching.AllocatorSet, counts *livemem.ReplayCounts) (*report.Report, error) {
+// Collect is CollectWithOptions with the defaults of Run.
+func Collect(sv *survey.Survey, opt query.Options) (report.FinishFunc, error) {
+	return CollectWithOptions(sv, Options{Options: opt})
+}
+
+// CollectWithOptions adds the observers of the report to a survey. It returns no error.
+func CollectWithOptions(sv *survey.Survey, opt Options) (report.FinishFunc, error) {
+	t := sv.Timeline
+	s := NewScan(t, &opt)
+	sv.Add(survey.Observer{Allocator: s.OnAllocatorChange})
+	return func() (*report.Report, error) { return s.report(sv.Memory.Allocators, sv.Counts) }, nil
+}
+
+// report returns the report after a replay. all are the allocators of the replay, counts its counters.
+func (s *Scan) report(all *caching.AllocatorSet, counts *livemem.ReplayCounts) (*report.Report, error) {
 	t, opt := s.t, s.opt
 	s.finishReplay(all)
 	r := &report.Report{

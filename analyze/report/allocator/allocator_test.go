@@ -23,13 +23,13 @@ func TestAllocatorReport(t *testing.T) {
 
 func TestAllocatorReportIsExact(t *testing.T) {
 	testclass.Unit(t)
-	tp, worlds := analyzetest.TorchAllocatorRecording(
+	recording, worlds := analyzetest.TorchAllocatorRecording(
 		t,
 		400,
 		400,
 		func(w *analyzetest.TorchAllocator) { w.Conf = analyzetest.TorchConf{Expandable: w.Pid == 77} },
 	)
-	tl := tp.Timeline()
+	tl := recording.Timeline()
 	for _, w := range worlds {
 		opt := Options{Options: query.Options{Filter: query.Filter{Pids: []int32{w.Pid}, Devices: []int32{w.Device}}}}
 		for _, s := range w.Samples {
@@ -78,7 +78,7 @@ func TestAllocatorReportIsExact(t *testing.T) {
 			t.Errorf("peaks %v, a sample has %d", allocated, peak)
 		}
 		var events int64
-		for _, r := range tp.Rows {
+		for _, r := range recording.Rows {
 			if r.Name == format.AllocatorSnapshot && r.Pid == w.Pid && r.Device == w.Device {
 				events++ // changes no total and is not an event of the report
 			}
@@ -135,11 +135,12 @@ func TestAllocatorReportOfAWindow(t *testing.T) {
 	}
 }
 
-// A process that ended has no later rows; its last totals are those of its end.
+// TestAllocatorReportOfAnEndedProcess checks that the last totals of a process that ended are those of
+// its end.
 func TestAllocatorReportOfAnEndedProcess(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.SmallAllocatorRecording(t)
-	tp.AddRow(
+	recording := analyzetest.SmallAllocatorRecording(t)
+	recording.AddRow(
 		format.Row{
 			Kind:    format.KindProcess,
 			Name:    "train",
@@ -149,7 +150,7 @@ func TestAllocatorReportOfAnEndedProcess(t *testing.T) {
 			Message: fmt.Sprintf(`{"exit_ns":%d}`, analyzetest.Epoch+40*analyzetest.Second),
 		},
 	)
-	r, err := RunWithOptions(tp.Timeline(), Options{Moments: 6})
+	r, err := RunWithOptions(recording.Timeline(), Options{Moments: 6})
 	if err != nil {
 		t.Fatal(err)
 	}

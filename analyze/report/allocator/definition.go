@@ -31,6 +31,7 @@ how often gpurec compared its values with the counters of the allocators.`,
 	Sections:  Sections,
 	Page:      HTMLSection,
 	Run:       Run,
+	Collect:   Collect,
 	Configure: configure,
 }
 

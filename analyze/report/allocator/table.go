@@ -131,8 +131,8 @@ var allocatorIDColumns = []report.Column{
 }
 
 // idValues returns the values of allocatorIDColumns.
-func (b *allocatorStats) idValues() report.Values {
-	return report.Values{"pid": int64(b.a.Pid), "device": int64(b.a.Device)}
+func (s *allocatorStats) idValues() report.Values {
+	return report.Values{"pid": int64(s.a.Pid), "device": int64(s.a.Device)}
 }
 
 // columnsHiddenFirst are the columns that text output hides first.

@@ -43,21 +43,21 @@ func NewTotalsScan(t *timeline.Timeline, f *query.Filter, w query.Window) *Total
 
 // passesFilter reports whether an allocator passes the filter. Conditions on threads, streams and
 // sizes have no effect.
-func (u *TotalsScan) passesFilter(a *caching.Allocator) bool {
-	f := u.filter
+func (scan *TotalsScan) passesFilter(a *caching.Allocator) bool {
+	f := scan.filter
 	return (len(f.Pids) == 0 || slices.Contains(f.Pids, a.Pid)) &&
 		(len(f.Devices) == 0 || slices.Contains(f.Devices, a.Device))
 }
 
 // OnAllocatorChange processes the next change of an allocator.
-func (u *TotalsScan) OnAllocatorChange(a *caching.Allocator, c *caching.AllocatorChange) {
-	l := u.findTotals(a)
+func (scan *TotalsScan) OnAllocatorChange(a *caching.Allocator, c *caching.AllocatorChange) {
+	l := scan.findTotals(a)
 	if c.Op == caching.OpBlockResized || l.done {
 		return
 	}
-	u.recordTotals(l, a, c.AtNs)
-	ends := c.Op == caching.OpAllocatorEnd || c.Op == caching.OpBlockFreeRequested && u.t.IsInTeardown(a.Pid, c.AtNs)
-	if l.done = ends || c.AtNs > u.window.ToNs; l.done || c.AtNs < u.window.FromNs {
+	scan.recordTotals(l, a, c.AtNs)
+	ends := c.Op == caching.OpAllocatorEnd || c.Op == caching.OpBlockFreeRequested && scan.t.IsInTeardown(a.Pid, c.AtNs)
+	if l.done = ends || c.AtNs > scan.window.ToNs; l.done || c.AtNs < scan.window.FromNs {
 		return
 	}
 	switch c.Op {
@@ -72,42 +72,42 @@ func (u *TotalsScan) OnAllocatorChange(a *caching.Allocator, c *caching.Allocato
 }
 
 // findTotals returns the totals of an allocator so far, and creates them if necessary.
-func (u *TotalsScan) findTotals(a *caching.Allocator) *allocatorTotals {
-	if u.last == a {
-		return u.lastTotals
+func (scan *TotalsScan) findTotals(a *caching.Allocator) *allocatorTotals {
+	if scan.last == a {
+		return scan.lastTotals
 	}
-	l := u.totals[a]
+	l := scan.totals[a]
 	if l == nil {
 		l = &allocatorTotals{peakReserved: -1}
-		u.totals[a] = l
+		scan.totals[a] = l
 	}
-	u.last, u.lastTotals = a, l
+	scan.last, scan.lastTotals = a, l
 	return l
 }
 
 // recordTotals stores the totals that an allocator had from its last event until untilNs, Unix ns.
-func (u *TotalsScan) recordTotals(l *allocatorTotals, a *caching.Allocator, untilNs int64) {
+func (scan *TotalsScan) recordTotals(l *allocatorTotals, a *caching.Allocator, untilNs int64) {
 	l.totals = a.Seen
-	if untilNs < u.window.FromNs {
+	if untilNs < scan.window.FromNs {
 		return
 	}
 	if reserved := a.Seen.Reserved + a.Before.Reserved; reserved > l.peakReserved {
-		l.peakReserved, l.peakNs = reserved, max(l.last, u.window.FromNs)
+		l.peakReserved, l.peakNs = reserved, max(l.last, scan.window.FromNs)
 	}
 	l.peakAllocated = max(l.peakAllocated, a.Seen.Allocated+a.Before.Allocated)
 }
 
 // finishReplay sets the totals at the end of the window or of the process. It returns the
 // allocators that pass the filter, sorted by process and device.
-func (u *TotalsScan) finishReplay(s *caching.AllocatorSet) []*caching.Allocator {
+func (scan *TotalsScan) finishReplay(s *caching.AllocatorSet) []*caching.Allocator {
 	var list []*caching.Allocator
 	s.EachAllocator(func(a *caching.Allocator) {
-		l := u.totals[a]
-		if l == nil || !u.passesFilter(a) {
+		l := scan.totals[a]
+		if l == nil || !scan.passesFilter(a) {
 			return
 		}
 		if !l.done {
-			u.recordTotals(l, a, u.window.ToNs)
+			scan.recordTotals(l, a, scan.window.ToNs)
 		}
 		list = append(list, a)
 	})
@@ -139,8 +139,8 @@ var TotalsFactColumns = []report.Column{
 }
 
 // Facts returns the sums over all allocators after a replay.
-func (u *TotalsScan) Facts(s *caching.AllocatorSet) []report.Fact {
-	list := u.finishReplay(s)
+func (scan *TotalsScan) Facts(s *caching.AllocatorSet) []report.Fact {
+	list := scan.finishReplay(s)
 	if len(list) == 0 {
 		return report.NewFacts(TotalsFactColumns, report.Values{
 			"allocator":                 "",
@@ -152,8 +152,8 @@ func (u *TotalsScan) Facts(s *caching.AllocatorSet) []report.Fact {
 	var sum caching.AllocatorTotals
 	var oom int64
 	for _, a := range list {
-		sum = sum.AddTotals(u.totals[a].totals).AddTotals(a.Before)
-		oom += u.totals[a].oom
+		sum = sum.AddTotals(scan.totals[a].totals).AddTotals(a.Before)
+		oom += scan.totals[a].oom
 	}
 	text := fmt.Sprintf(
 		"%s allocated of %s reserved",
@@ -206,16 +206,16 @@ var TotalsTableColumns = []report.Column{
 }
 
 // Table returns a table with one row per allocator, after a replay.
-func (u *TotalsScan) Table(s *caching.AllocatorSet) report.Table {
+func (scan *TotalsScan) Table(s *caching.AllocatorSet) report.Table {
 	table := report.Table{
 		Name:      "allocators",
 		Title:     "PyTorch's caching allocators",
 		Columns:   TotalsTableColumns,
 		HideFirst: []string{"peak_reserved_at_ns", "requested_bytes"},
 	}
-	start := u.t.RecordingWindow().FromNs
-	for _, a := range u.finishReplay(s) {
-		l := u.totals[a]
+	start := scan.t.RecordingWindow().FromNs
+	for _, a := range scan.finishReplay(s) {
+		l := scan.totals[a]
 		sum := l.totals.AddTotals(a.Before)
 		var requested any = sum.Requested
 		if a.Reports {
@@ -223,7 +223,7 @@ func (u *TotalsScan) Table(s *caching.AllocatorSet) report.Table {
 		}
 		table.Add(report.Values{
 			"pid":                  int64(a.Pid),
-			"device":               u.t.OrdinalDeviceLabel(a.Pid, a.Device),
+			"device":               scan.t.OrdinalDeviceLabel(a.Pid, a.Device),
 			"reserved_bytes":       sum.Reserved,
 			"allocated_bytes":      sum.Allocated,
 			"requested_bytes":      requested,
@@ -235,6 +235,6 @@ func (u *TotalsScan) Table(s *caching.AllocatorSet) report.Table {
 			"ooms":                 l.oom,
 		})
 	}
-	processes.AddRankColumn(u.t, &table)
+	processes.AddRankColumn(scan.t, &table)
 	return table
 }

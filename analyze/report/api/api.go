@@ -6,11 +6,13 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/stack"
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/group"
 	"github.com/gpurec/gpurec/analyze/report/quality"
+	"github.com/gpurec/gpurec/format"
 )
 
 // GroupNames returns the values of Options.GroupBy that this report accepts, the default first.
@@ -26,7 +28,12 @@ func GroupNames() []string {
 // returns a *report.GroupError for an unknown opt.GroupBy and a *report.SortError for an unknown
 // opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	t = t.NewView()
+	return report.RunSurvey(t, opt, Collect)
+}
+
+// Collect adds the observers of the report to a survey. Its errors are those of Run.
+func Collect(sv *survey.Survey, opt query.Options) (report.FinishFunc, error) {
+	t := sv.Timeline
 	sc := &scan{
 		CallCounter: calls.NewCallCounter(t, &opt.Filter), groupBy: cmp.Or(opt.GroupBy, GroupNames()[0]),
 		groups: make(map[groupKey]*callGroup), identities: make(map[int32]int64),
@@ -35,17 +42,18 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		return nil, &report.GroupError{Name: opt.GroupBy, Known: GroupNames()}
 	}
 	sc.sites = calls.CallSiteReader{T: t, Names: &sc.names}
-	counts, err := calls.CountReplayWhile(t, func() error { return sc.readCalls(t.Calls) })
-	if err == nil {
-		err = sc.readCalls(t.Memory)
-	}
-	if err != nil {
-		return nil, err
-	}
+	read := func(_ timeline.Span, g *format.Group) { sc.readRowGroup(g) }
+	sv.Add(survey.Observer{CallGroup: read, MemoryGroup: read})
+	return func() (*report.Report, error) { return sc.report(sv, &opt) }, nil
+}
+
+// report returns the report after the survey.
+func (sc *scan) report(sv *survey.Survey, opt *query.Options) (*report.Report, error) {
+	t := sv.Timeline
 	r := &report.Report{
 		Command: "api",
 		Window:  sc.Window,
-		Quality: quality.OfRecording(t, counts),
+		Quality: quality.OfRecording(t, sv.Counts),
 		Notes:   group.AddModuleNote(t.Facts.Notes, t, opt.GroupBy),
 	}
 	result := ""
@@ -55,7 +63,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 			r.NoMatch = sc.Seen.ExplainNoMatch(&opt.Filter)
 		}
 	}
-	table, err := sc.callTable(&opt)
+	table, err := sc.callTable(opt)
 	if err != nil {
 		return nil, err
 	}

@@ -39,4 +39,5 @@ Keys of --group-by: ` + strings.Join(GroupNames(), ", ") + `.`,
 	Sections: Sections,
 	Page:     HTMLSection,
 	Run:      Run,
+	Collect:  Collect,
 }

@@ -42,17 +42,6 @@ type callGroup struct {
 	durations                   stats.Durations // durations of returned calls
 }
 
-// readCalls counts the calls of spans.
-func (sc *scan) readCalls(spans []timeline.Span) error {
-	for _, s := range spans {
-		sc.readRowGroup(s.Group)
-		if err := s.Group.Err(); err != nil {
-			return sc.T.WrapReadError(err)
-		}
-	}
-	return nil
-}
-
 // readRowGroup counts the calls of a row group.
 func (sc *scan) readRowGroup(g *format.Group) {
 	sc.Kind, sc.Name = g.StringsInto("kind", sc.Kind), g.StringsInto("name", sc.Name)
@@ -136,25 +125,25 @@ func (sc *scan) identityGroup(pid int32) int64 {
 }
 
 // addCall adds a call to the group.
-func (a *callGroup) addCall(durNs int64, result, flags int32) {
-	a.calls++
+func (g *callGroup) addCall(durNs int64, result, flags int32) {
+	g.calls++
 	switch {
 	case flags&format.FlagAbandoned != 0:
-		a.open++
+		g.open++
 	case flags&format.FlagOpen != 0:
-		a.open++
-		a.openNs = units.EndOfRange(a.openNs, durNs)
+		g.open++
+		g.openNs = units.EndOfRange(g.openNs, durNs)
 	case flags&format.FlagNoReturn != 0:
 	default:
-		a.durations.Add(durNs)
+		g.durations.Add(durNs)
 		if calls.IsErrorResult(result) {
-			a.errors++
+			g.errors++
 		}
 	}
 }
 
 // estimateDurationNs returns the estimated duration of all returned calls, an int64 in ns. It
 // returns nil if no duration is known.
-func (a *callGroup) estimateDurationNs() any {
-	return a.durations.EstimatedTotal(sampling.RoundToLaunches(a.scaled) - a.open)
+func (g *callGroup) estimateDurationNs() any {
+	return g.durations.EstimatedTotal(sampling.RoundToLaunches(g.scaled) - g.open)
 }

@@ -22,34 +22,40 @@ func memoryJob(t *testing.T) *job.Job {
 	dir := t.TempDir()
 	var paths []string
 	for host := range 2 {
-		tp := analyzetest.NewTestRecording(t)
-		tp.Path = filepath.Join(dir, fmt.Sprintf("node%d.parquet", host))
-		tp.Meta.Host, tp.Meta.BootID = fmt.Sprintf("node%d", host), fmt.Sprint(host)
-		tp.AddStack(1, "load_weights", "main")
-		tp.AddStack(2, "cache_batch", "main")
+		recording := analyzetest.NewTestRecording(t)
+		recording.Path = filepath.Join(dir, fmt.Sprintf("node%d.parquet", host))
+		recording.Meta.Host, recording.Meta.BootID = fmt.Sprintf("node%d", host), fmt.Sprint(host)
+		recording.AddStack(1, "load_weights", "main")
+		recording.AddStack(2, "cache_batch", "main")
 		for rank := host * 4; rank < host*4+4; rank++ {
 			pid := int32(100 + rank)
-			tp.AddRow(format.Row{
+			recording.AddRow(format.Row{
 				Kind: format.KindProcess, Name: "train", Pid: pid, StartNs: analyzetest.Epoch, Device: -1,
 			})
-			tp.AddIdentity(pid, analyzetest.RankIdentity(rank, 8, "llama"), nil)
+			recording.AddIdentity(pid, analyzetest.RankIdentity(rank, 8, "llama"), nil)
 			cache := 100*analyzetest.Mib + int64(rank)*analyzetest.Mib
 			if rank == 5 {
 				cache *= 3
 			}
 			for stack, bytes := range []int64{1000 * analyzetest.Mib, cache} {
-				r := tp.AddAlloc(int64(stack+1)*analyzetest.Second, 1000, int64(pid)<<32+int64(stack)<<31, bytes)
+				r := recording.AddAlloc(int64(stack+1)*analyzetest.Second, 1000, int64(pid)<<32+int64(stack)<<31, bytes)
 				r.Pid, r.Tid = pid, pid
 				site := []string{"load_weights (train.cc:10)", "cache_batch (train.cc:10)"}[stack]
 				analyzetest.SetStackAndSite(r, int32(stack+1), site)
 			}
 		}
 		if host == 1 {
-			tp.AddXid(5*analyzetest.Second, 1, 105, 31, format.XidFact{Process: "train", Sources: []string{"kmsg"}})
-			tp.AddXid(6*analyzetest.Second, 2, 0, 79, format.XidFact{Sources: []string{"kmsg"}})
+			recording.AddXid(
+				5*analyzetest.Second,
+				1,
+				105,
+				31,
+				format.XidFact{Process: "train", Sources: []string{"kmsg"}},
+			)
+			recording.AddXid(6*analyzetest.Second, 2, 0, 79, format.XidFact{Sources: []string{"kmsg"}})
 		}
-		tp.WriteAndOpen()
-		paths = append(paths, tp.Path)
+		recording.WriteAndOpen()
+		paths = append(paths, recording.Path)
 	}
 	j, err := job.Open(paths, job.Options{})
 	if err != nil {
@@ -71,7 +77,8 @@ func read(t *testing.T, j *job.Job, whole bool, run report.RunFunc) []byrank.Par
 	return parts
 }
 
-// The rank that differs is a row of its own, and comes first. The others are one row.
+// TestFoldedRanks checks that the rank that differs is a row of its own, and comes first. The others
+// are one row.
 func TestFoldedRanks(t *testing.T) {
 	testclass.Unit(t)
 	parts := read(t, memoryJob(t), false, memory.Run)
@@ -86,7 +93,8 @@ func TestFoldedRanks(t *testing.T) {
 	}
 }
 
-// Without folding, each row of each rank is there, with the values of the report on this rank.
+// TestAllRows checks that without folding, each row of each rank is there, with the values of the
+// report on this rank.
 func TestAllRows(t *testing.T) {
 	testclass.Unit(t)
 	parts := read(t, memoryJob(t), false, memory.Run)
@@ -126,7 +134,8 @@ func TestAllRows(t *testing.T) {
 	}
 }
 
-// Xids of a recording have the rank of their process, or the ranks of the recording.
+// TestXidsByRank checks that Xids of a recording have the rank of their process, or the ranks of the
+// recording.
 func TestXidsByRank(t *testing.T) {
 	testclass.Unit(t)
 	r := byrank.Merge(read(t, memoryJob(t), true, xid.Run), true, 20)
@@ -135,7 +144,7 @@ func TestXidsByRank(t *testing.T) {
 	}
 }
 
-// Facts that differ have the ranks of each value.
+// TestFactsThatDiffer checks that facts that differ have the ranks of each value.
 func TestFactsThatDiffer(t *testing.T) {
 	testclass.Unit(t)
 	column := report.Column{Key: "verdict", Title: "verdict", Unit: report.UnitText}

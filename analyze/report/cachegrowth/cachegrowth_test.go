@@ -16,9 +16,9 @@ import (
 const mib = analyzetest.Mib
 
 // scan returns the findings of a recording, and the text of its facts.
-func scan(t *testing.T, tp *analyzetest.TestRecording) ([]cachegrowth.Finding, string) {
+func scan(t *testing.T, recording *analyzetest.TestRecording) ([]cachegrowth.Finding, string) {
 	t.Helper()
-	tl := tp.Timeline()
+	tl := recording.Timeline()
 	f := &query.Filter{}
 	s := cachegrowth.NewScan(tl, f, tl.ActivityWindow(f))
 	if _, _, err := tl.ReplayMemoryAndAllocators(
@@ -32,8 +32,8 @@ func scan(t *testing.T, tp *analyzetest.TestRecording) ([]cachegrowth.Finding, s
 }
 
 func newProgram(t *testing.T, conf analyzetest.TorchConf) (*analyzetest.TestRecording, *analyzetest.CacheProgram) {
-	tp := analyzetest.NewTestRecording(t)
-	return tp, analyzetest.NewCacheProgram(tp, conf)
+	recording := analyzetest.NewTestRecording(t)
+	return recording, analyzetest.NewCacheProgram(recording, conf)
 }
 
 func TestEachCauseIsFound(t *testing.T) {
@@ -60,9 +60,9 @@ func TestEachCauseIsFound(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tp, p := newProgram(t, analyzetest.TorchConf{})
+			recording, p := newProgram(t, analyzetest.TorchConf{})
 			c.run(p)
-			findings, text := scan(t, tp)
+			findings, text := scan(t, recording)
 			if len(findings) != 1 {
 				t.Fatalf("findings %+v", findings)
 			}
@@ -150,9 +150,9 @@ func TestCachesThatDoNotGrow(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tp, p := newProgram(t, analyzetest.TorchConf{})
+			recording, p := newProgram(t, analyzetest.TorchConf{})
 			run(p)
-			if findings, text := scan(t, tp); len(findings) > 0 || text != "" {
+			if findings, text := scan(t, recording); len(findings) > 0 || text != "" {
 				t.Errorf("%q: %+v", text, findings)
 			}
 		})
@@ -162,9 +162,9 @@ func TestCachesThatDoNotGrow(t *testing.T) {
 // TestExpandableSegmentsHelp runs the advice for longer requests.
 func TestExpandableSegmentsHelp(t *testing.T) {
 	testclass.Unit(t)
-	tp, p := newProgram(t, analyzetest.TorchConf{Expandable: true})
+	recording, p := newProgram(t, analyzetest.TorchConf{Expandable: true})
 	p.RequestLonger(1000)
-	if findings, text := scan(t, tp); len(findings) > 0 {
+	if findings, text := scan(t, recording); len(findings) > 0 {
 		t.Errorf("%q: %+v", text, findings)
 	}
 }
@@ -172,9 +172,9 @@ func TestExpandableSegmentsHelp(t *testing.T) {
 // TestOnlyReportsGiveNoVerdict has an allocator whose segments are unknown.
 func TestOnlyReportsGiveNoVerdict(t *testing.T) {
 	testclass.Unit(t)
-	tp, p := newProgram(t, analyzetest.TorchConf{Reports: true})
+	recording, p := newProgram(t, analyzetest.TorchConf{Reports: true})
 	p.RequestLonger(1000)
-	if findings, text := scan(t, tp); len(findings) > 0 || text != "" {
+	if findings, text := scan(t, recording); len(findings) > 0 || text != "" {
 		t.Errorf("%q: %+v", text, findings)
 	}
 }
@@ -182,7 +182,7 @@ func TestOnlyReportsGiveNoVerdict(t *testing.T) {
 // TestFreesOfTheEndAreNoGrowth has a program that frees its blocks step by step and then ends.
 func TestFreesOfTheEndAreNoGrowth(t *testing.T) {
 	testclass.Unit(t)
-	tp, p := newProgram(t, analyzetest.TorchConf{})
+	recording, p := newProgram(t, analyzetest.TorchConf{})
 	p.RunSteps(func(i int64) {
 		if i < 400 {
 			p.Request(20*mib, 0, 0)
@@ -190,9 +190,11 @@ func TestFreesOfTheEndAreNoGrowth(t *testing.T) {
 			p.FreeBlock(p.Held[0])
 		}
 	})
-	tp.AddExit(42, 59*analyzetest.Second)
-	tp.AddRow(format.Row{Kind: format.KindProcess, Name: "infer", Pid: 42, StartNs: analyzetest.Epoch, Device: -1})
-	if findings, text := scan(t, tp); len(findings) > 0 {
+	recording.AddExit(42, 59*analyzetest.Second)
+	recording.AddRow(
+		format.Row{Kind: format.KindProcess, Name: "infer", Pid: 42, StartNs: analyzetest.Epoch, Device: -1},
+	)
+	if findings, text := scan(t, recording); len(findings) > 0 {
 		t.Errorf("%q: %+v", text, findings)
 	}
 }

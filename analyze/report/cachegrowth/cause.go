@@ -37,14 +37,14 @@ func causeOf(b *caching.SegmentPiece, free caching.FreeMemory) Cause {
 
 // largestKnownCause returns the cause with most bytes. CauseUnknown counts only if there is no other:
 // live memory that grows, too, needs segments for itself.
-func (k *cache) largestKnownCause() Cause {
+func (ca *cache) largestKnownCause() Cause {
 	cause := CauseLonger
 	for c := range CauseUnknown {
-		if k.causes[c].bytes > k.causes[cause].bytes {
+		if ca.causes[c].bytes > ca.causes[cause].bytes {
 			cause = c
 		}
 	}
-	if k.causes[cause].bytes == 0 {
+	if ca.causes[cause].bytes == 0 {
 		return CauseUnknown
 	}
 	return cause

@@ -128,11 +128,11 @@ func (s *Scan) passCheckpoint(k *cache) {
 func (s *Scan) stepNs() float64 { return float64(s.window.ToNs-s.warmNs) / checkpointCount }
 
 // examine finds the cause for which a request needed a new segment. Causes are counted by call site.
-func (k *cache) examine(a *caching.Allocator, c *caching.AllocatorChange) {
-	k.examined++
+func (ca *cache) examine(a *caching.Allocator, c *caching.AllocatorChange) {
+	ca.examined++
 	b := &c.Block
 	cause := causeOf(b, a.FreeMemoryFor(b))
-	in := &k.causes[cause]
+	in := &ca.causes[cause]
 	if in.requests == nil {
 		in.requests, in.owners = make(map[int32]*requests), make(map[int64]bool)
 	}
@@ -141,8 +141,8 @@ func (k *cache) examine(a *caching.Allocator, c *caching.AllocatorChange) {
 		r = &requests{smallest: math.MaxInt64, firstNs: c.AtNs}
 		in.requests[b.Origin] = r
 	}
-	r.add(b.Requested, k.segmentBytes, c.AtNs)
-	in.bytes += k.segmentBytes
+	r.add(b.Requested, ca.segmentBytes, c.AtNs)
+	in.bytes += ca.segmentBytes
 	switch cause {
 	case CauseStreams:
 		in.owners[b.Stream] = true

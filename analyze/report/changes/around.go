@@ -46,7 +46,7 @@ const aroundNs = 3_000_000_000
 // interval is a time, both ends included. Unix ns.
 type interval struct{ fromNs, toNs int64 }
 
-func (v interval) has(ns int64) bool { return ns >= v.fromNs && ns <= v.toNs }
+func (i interval) has(ns int64) bool { return ns >= i.fromNs && ns <= i.toNs }
 
 // occurrencesOf returns what else happened at the time of an event, in order of time.
 func (sc *scan) occurrencesOf(e *change.Event) (list []occurrence) {

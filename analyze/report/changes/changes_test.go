@@ -14,22 +14,22 @@ import (
 // eventful returns a recording of a clock that falls, and of all that can happen at that time.
 func eventful(t testing.TB) *analyzetest.TestRecording {
 	j := analyzetest.NewChangeJob(3, "clock", "noise")
-	tp := j.Recording(t)
+	recording := j.Recording(t)
 	at := j.AtNs
-	tp.AddXid(at+analyzetest.Second, 1, 42, 94, format.XidFact{PCI: "0000:5e:00.0", Text: "Contained"})
-	tp.AddRow(format.Row{
+	recording.AddXid(at+analyzetest.Second, 1, 42, 94, format.XidFact{PCI: "0000:5e:00.0", Text: "Contained"})
+	recording.AddRow(format.Row{
 		Kind: format.KindThread, Name: "loader", Pid: 42, Tid: 43, StartNs: analyzetest.Epoch, Device: -1,
 	})
 	for i := range int64(3) {
-		l := tp.AddFullLaunch(at+(i+1)*100*analyzetest.Ms, "second_load")
+		l := recording.AddFullLaunch(at+(i+1)*100*analyzetest.Ms, "second_load")
 		l.Tid, l.StackID = 43, 3
 	}
-	tp.AddAlloc(at+200*analyzetest.Ms, analyzetest.Us, 0, 200<<30).Result = 2
-	tp.AddRow(format.Row{
+	recording.AddAlloc(at+200*analyzetest.Ms, analyzetest.Us, 0, 200<<30).Result = 2
+	recording.AddRow(format.Row{
 		Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch + at + 2*analyzetest.Second,
 		DurNs: analyzetest.Ms, Value: 12, Device: -1,
 	})
-	return tp
+	return recording
 }
 
 func TestChangesGolden(t *testing.T) {
@@ -53,12 +53,12 @@ func TestLinksAreNamed(t *testing.T) {
 func TestLossLowersConfidence(t *testing.T) {
 	testclass.Unit(t)
 	j := analyzetest.NewChangeJob(2, "step time", "noise")
-	tp := j.Recording(t)
-	tp.AddRow(format.Row{
+	recording := j.Recording(t)
+	recording.AddRow(format.Row{
 		Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch + j.AtNs, DurNs: analyzetest.Ms, Value: 5,
 		Device: -1,
 	})
-	r := runChanges(t, tp)
+	r := runChanges(t, recording)
 	for i, series := range analyzetest.ColumnTexts(t, r, "changes", "series") {
 		if got := analyzetest.ColumnTexts(t, r, "changes", "confidence")[i]; got != "low" {
 			t.Errorf("%s: confidence %s, want low", series, got)
@@ -89,9 +89,9 @@ func TestFilterSelects(t *testing.T) {
 func TestEmptyRecordings(t *testing.T) {
 	testclass.Unit(t)
 	for name, kind := range map[string]string{"no sample": format.KindNVML, "no launch": format.KindLaunch, "": ""} {
-		tp := analyzetest.SteadyRecording(t)
-		tp.RemoveRows(func(r *format.Row) bool { return r.Kind == kind || kind == "" })
-		if r := runChanges(t, tp); len(r.Tables[0].Rows) > 0 {
+		recording := analyzetest.SteadyRecording(t)
+		recording.RemoveRows(func(r *format.Row) bool { return r.Kind == kind || kind == "" })
+		if r := runChanges(t, recording); len(r.Tables[0].Rows) > 0 {
 			t.Errorf("%s: %v", name, r.Tables[0].Rows)
 		}
 	}

@@ -12,7 +12,7 @@ var Definition = report.Definition{
 duration of steps, the rate of launches, memory, samples of GPUs and links, and counters of
 the host. Each change has its time, both levels and a confidence. The report also shows
 what else happened then: clock reasons, Xids, allocator events, new kernels, stacks and
-threads. Warm-up, slow drifts and patterns that repeat are no changes.`,
+threads. Warm-up, slow drifts and repeating patterns do not count as changes.`,
 	Example: `  gpurec analyze changes run.parquet
   gpurec analyze changes --from 60s run.parquet
   gpurec analyze changes --fail-on 'changes>0' run.parquet`,

@@ -27,9 +27,9 @@ func seeds() int {
 const toleranceNs = analyzetest.Second
 
 // runChanges returns the report of a recording.
-func runChanges(t *testing.T, tp *analyzetest.TestRecording) *report.Report {
+func runChanges(t *testing.T, recording *analyzetest.TestRecording) *report.Report {
 	t.Helper()
-	r, err := changes.Run(tp.Timeline(), query.Options{})
+	r, err := changes.Run(recording.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,8 +2,7 @@ package copies
 
 import (
 	"github.com/gpurec/gpurec/analyze/model/activity"
-	"github.com/gpurec/gpurec/analyze/model/calls"
-	"github.com/gpurec/gpurec/analyze/model/hostmem"
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -16,25 +15,33 @@ import (
 // small copies. It returns a *quality.MissingClassError if the recording lacks necessary classes of
 // calls, and a *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	t = t.NewView()
+	return report.RunSurvey(t, opt, Collect)
+}
+
+// Collect adds the observers of the report to a survey. Its errors are those of Run.
+func Collect(sv *survey.Survey, opt query.Options) (report.FinishFunc, error) {
+	t := sv.Timeline
 	if err := quality.CheckClasses(t, "copies", NeededCallClasses); err != nil {
 		return nil, err
 	}
-	host, counts, err := hostmem.Read(t)
-	if err != nil {
-		return nil, err
-	}
-	sc := NewScan(calls.NewCallReader(t, &opt.Filter, format.KindMemcpy), host)
-	if sc.times, err = activity.TimesOf(t, sc.Window); err != nil {
-		return nil, err
-	}
-	if err := sc.EachCall(sc.AddCopy); err != nil {
-		return nil, err
-	}
+	sc := NewScan(sv.Reader, sv.HostMemory)
+	sv.Add(survey.Observer{
+		Kinds: []string{format.KindMemcpy}, Call: sc.AddCopy, NeedsHostMemory: true,
+		Alongside: func() (err error) {
+			sc.times, err = activity.TimesOf(t, sc.Window)
+			return err
+		},
+	})
+	return func() (*report.Report, error) { return sc.report(sv, &opt) }, nil
+}
+
+// report returns the report after the survey.
+func (sc *Scan) report(sv *survey.Survey, opt *query.Options) (*report.Report, error) {
+	t := sv.Timeline
 	r := &report.Report{
 		Command: "copies",
 		Window:  sc.Window,
-		Quality: quality.OfRecording(t, counts),
+		Quality: quality.OfRecording(t, sv.Counts),
 		Notes:   t.Facts.Notes,
 	}
 	result := ""
@@ -56,7 +63,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 			return nil, err
 		}
 	}
-	frames.FillRowStacks(t, &bursts, &opt)
+	frames.FillRowStacks(t, &bursts, opt)
 	r.Tables = []report.Table{bursts, table, sites}
 	return r, nil
 }

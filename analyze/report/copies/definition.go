@@ -29,4 +29,5 @@ more copies below 4 KiB by one thread within 10 ms.`,
 	Page:     HTMLSection,
 	Needs:    NeededCallClasses,
 	Run:      Run,
+	Collect:  Collect,
 }

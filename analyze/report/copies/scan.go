@@ -61,7 +61,7 @@ type Scan struct {
 	Sites   map[copySiteKey]*copyStats
 	threads map[origin.Thread]*threadBursts
 	Bursts  map[burstKey]*burstStats
-	times   *activity.SiteTimes // nil without GPU times
+	times   *activity.SiteTimes // of the report, nil without GPU times
 }
 
 // copyGroupKey identifies a row of the table of copies. size is an index of copySizeClasses.
@@ -124,7 +124,7 @@ func (sc *Scan) AddCopy(c *calls.Call) error {
 		sc.Sites[site] = &copyStats{Stack: c.Stack, FirstNs: c.StartNs}
 	}
 	sc.Sites[site].addCopy(c, key.measuresBandwidth(c))
-	if sc.times != nil && !c.Failed() && c.Flags&format.FlagCaptured == 0 {
+	if len(sc.T.Facts.Channels) > 0 && !c.Failed() && c.Flags&format.FlagCaptured == 0 {
 		sc.groups[key].gpu.add(c, name, key.direction)
 		sc.Sites[site].gpu.add(c, name, key.direction)
 	}

@@ -11,13 +11,21 @@ import (
 
 // BenchmarkCPU reports 200,000 waits and as many CPU samples.
 func BenchmarkCPU(b *testing.B) {
-	tp := analyzetest.NewTestRecording(b)
+	recording := analyzetest.NewTestRecording(b)
 	for i := range int64(200_000) {
 		at := i * 250 * analyzetest.Us
-		tp.AddWait(42, at, 100*analyzetest.Us, 0, format.StateSleeping, 0, format.WaitFact{Reason: format.ReasonGIL})
-		tp.AddCPUSample(42, at+150*analyzetest.Us, 20*analyzetest.Ms, 0)
+		recording.AddWait(
+			42,
+			at,
+			100*analyzetest.Us,
+			0,
+			format.StateSleeping,
+			0,
+			format.WaitFact{Reason: format.ReasonGIL},
+		)
+		recording.AddCPUSample(42, at+150*analyzetest.Us, 20*analyzetest.Ms, 0)
 	}
-	tl := tp.Timeline()
+	tl := recording.Timeline()
 	b.ResetTimer()
 	for range b.N {
 		if _, err := cpu.Run(tl, query.Options{}); err != nil {

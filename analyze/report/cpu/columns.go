@@ -21,7 +21,7 @@ var factColumns = []report.Column{
 	},
 	{
 		Key: "sample_hz", Title: "", Unit: report.UnitRatio,
-		About: "number of looks at each thread per second, for stacks of waits and for CPU samples",
+		About: "number of snapshots of each thread per second, for stacks of waits and for CPU samples",
 	},
 }
 

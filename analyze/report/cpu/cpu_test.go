@@ -16,9 +16,9 @@ import (
 
 const second, ms = analyzetest.Second, analyzetest.Ms
 
-func run(t *testing.T, tp *analyzetest.TestRecording, opt query.Options) *report.Report {
+func run(t *testing.T, recording *analyzetest.TestRecording, opt query.Options) *report.Report {
 	t.Helper()
-	r, err := cpu.Run(tp.Timeline(), opt)
+	r, err := cpu.Run(recording.Timeline(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,8 +138,8 @@ func TestWithoutClassHost(t *testing.T) {
 		StartNs: analyzetest.Epoch,
 		Message: `{"when":"end"}`,
 	})
-	for _, tp := range []*analyzetest.TestRecording{analyzetest.TrainingRecording(t), ended} {
-		r := run(t, tp, query.Options{})
+	for _, recording := range []*analyzetest.TestRecording{analyzetest.TrainingRecording(t), ended} {
+		r := run(t, recording, query.Options{})
 		for _, f := range r.Facts {
 			if f.Key == "result" && !strings.Contains(fmt.Sprint(f.Value), "gpurec record --host auto") {
 				t.Errorf("no command: %v", f.Value)
@@ -156,21 +156,25 @@ func TestWithoutClassHost(t *testing.T) {
 func TestLossesLowerConfidence(t *testing.T) {
 	testclass.Unit(t)
 	for name, c := range map[string]struct {
-		change func(tp *analyzetest.TestRecording)
+		change func(recording *analyzetest.TestRecording)
 		want   string
 	}{
 		"complete": {func(*analyzetest.TestRecording) {}, "high"},
 		"lost rows": {
-			func(tp *analyzetest.TestRecording) { tp.Meta.HostRows = &format.RowCount{Recorded: 100, Lost: 3} },
+			func(recording *analyzetest.TestRecording) {
+				recording.Meta.HostRows = &format.RowCount{Recorded: 100, Lost: 3}
+			},
 			"medium: 3 rows of class host lost",
 		},
 		"more lost than recorded": {
-			func(tp *analyzetest.TestRecording) { tp.Meta.HostRows = &format.RowCount{Recorded: 100, Lost: 3000} },
+			func(recording *analyzetest.TestRecording) {
+				recording.Meta.HostRows = &format.RowCount{Recorded: 100, Lost: 3000}
+			},
 			"low: 3,000 rows of class host lost",
 		},
 		"no stacks": {
-			func(tp *analyzetest.TestRecording) {
-				for _, r := range tp.Rows {
+			func(recording *analyzetest.TestRecording) {
+				for _, r := range recording.Rows {
 					if r.Kind == format.KindWait {
 						r.StackID = 0
 					}
@@ -180,9 +184,9 @@ func TestLossesLowerConfidence(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tp := analyzetest.HostRecording(t)
-			c.change(tp)
-			for _, f := range run(t, tp, query.Options{}).Facts {
+			recording := analyzetest.HostRecording(t)
+			c.change(recording)
+			for _, f := range run(t, recording, query.Options{}).Facts {
 				if f.Key == "confidence" && f.Value != c.want {
 					t.Errorf("got %q, want %q", f.Value, c.want)
 				}
@@ -194,17 +198,17 @@ func TestLossesLowerConfidence(t *testing.T) {
 // TestImpossibleRowsAreCounted checks rows that no recorder writes.
 func TestImpossibleRowsAreCounted(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.HostRecording(t)
+	recording := analyzetest.HostRecording(t)
 	wait := func(dur int64, state, message string) {
-		r := tp.AddWait(42, 520*ms, dur, 0, state, 0, format.WaitFact{})
+		r := recording.AddWait(42, 520*ms, dur, 0, state, 0, format.WaitFact{})
 		r.Message = message
 	}
-	wait(-5*second, format.StateSleeping, "{}")                    // a negative duration
-	wait(ms, "levitating", "{}")                                   // an unknown state
-	wait(ms, format.StateSleeping, "{reason:")                     // an unreadable message
-	tp.AddWait(42, 20*ms, ms, 0, "sleeping", 0, format.WaitFact{}) // inside of another wait
+	wait(-5*second, format.StateSleeping, "{}")                           // a negative duration
+	wait(ms, "levitating", "{}")                                          // an unknown state
+	wait(ms, format.StateSleeping, "{reason:")                            // an unreadable message
+	recording.AddWait(42, 20*ms, ms, 0, "sleeping", 0, format.WaitFact{}) // inside of another wait
 	for _, value := range []float64{math.NaN(), math.Inf(1), -1} {
-		tp.AddRow(
+		recording.AddRow(
 			format.Row{
 				Kind:    format.KindHost,
 				Name:    format.HostRunning,
@@ -215,9 +219,19 @@ func TestImpossibleRowsAreCounted(t *testing.T) {
 			},
 		)
 	}
-	tp.AddRow(format.Row{Kind: format.KindHost, Name: "levity", Pid: 42, Tid: 42, Value: 1, StartNs: analyzetest.Epoch})
-	tp.AddWait(42, 540*ms, 2*ms, 9*second, format.StateSleeping, 12345, format.WaitFact{Reason: "boredom\x1b[2J"})
-	r := run(t, tp, query.Options{})
+	recording.AddRow(
+		format.Row{Kind: format.KindHost, Name: "levity", Pid: 42, Tid: 42, Value: 1, StartNs: analyzetest.Epoch},
+	)
+	recording.AddWait(
+		42,
+		540*ms,
+		2*ms,
+		9*second,
+		format.StateSleeping,
+		12345,
+		format.WaitFact{Reason: "boredom\x1b[2J"},
+	)
+	r := run(t, recording, query.Options{})
 	var waited float64
 	for _, f := range r.Totals {
 		switch f.Key {

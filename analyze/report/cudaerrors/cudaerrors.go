@@ -1,7 +1,7 @@
 package cudaerrors
 
 import (
-	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -12,15 +12,18 @@ import (
 // them, invalid frees with earlier calls for the same memory, and all other errors by call site. It
 // returns a *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	t = t.NewView()
-	counts, err := calls.CountReplayWhile(t, func() error { return nil }) // the quality block needs them
-	if err != nil {
-		return nil, err
-	}
-	s := NewScan(t, &opt.Filter)
-	if err := s.ReadAllCalls(); err != nil {
-		return nil, err
-	}
+	return report.RunSurvey(t, opt, Collect)
+}
+
+// Collect adds the observers of the report to a survey. It returns no error.
+func Collect(sv *survey.Survey, opt query.Options) (report.FinishFunc, error) {
+	s := ScanOf(sv)
+	return func() (*report.Report, error) { return s.report(sv, &opt) }, nil
+}
+
+// report returns the report after the survey.
+func (s *Scan) report(sv *survey.Survey, opt *query.Options) (*report.Report, error) {
+	t := sv.Timeline
 	faults, err := s.findFaults()
 	if err != nil {
 		return nil, err
@@ -28,7 +31,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	r := &report.Report{
 		Command: "errors",
 		Window:  s.Window,
-		Quality: quality.OfRecording(t, counts),
+		Quality: quality.OfRecording(t, sv.Counts),
 		Notes:   t.Facts.Notes,
 	}
 	if len(s.Seen.Pids) > 0 && !s.hasMatchingCall() {
@@ -40,7 +43,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	}
 	r.Totals = s.computeTotals(len(faults), frees)
 	r.Facts = s.computeFacts()
-	table, err := s.errorTable(&opt)
+	table, err := s.errorTable(opt)
 	if err != nil {
 		return nil, err
 	}
@@ -52,8 +55,8 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	}
 	r.Tables = []report.Table{
 		faultsTable,
-		suspectLaunchTable(t, faults, launches, &opt),
-		NewInvalidFreeTable(t, s, frees, &opt),
+		suspectLaunchTable(t, faults, launches, opt),
+		NewInvalidFreeTable(t, s, frees, opt),
 		table,
 		s.nonErrorTable(),
 	}

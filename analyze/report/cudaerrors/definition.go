@@ -34,4 +34,5 @@ recorded call returned.`,
 	Sections: Sections,
 	Page:     HTMLSection,
 	Run:      Run,
+	Collect:  Collect,
 }

@@ -19,12 +19,12 @@ import (
 type freeScript struct{ *analyzetest.TestRecording }
 
 func newFreeScript(t testing.TB) *freeScript {
-	tp := analyzetest.NewTestRecording(t)
-	tp.AddStack(1, "load", "main")
-	tp.AddStack(2, "drop", "main")
-	tp.AddStack(3, "cleanup", "main")
-	tp.AddCall(format.KindAPI, "cuInit", 0, analyzetest.Us)
-	return &freeScript{tp}
+	recording := analyzetest.NewTestRecording(t)
+	recording.AddStack(1, "load", "main")
+	recording.AddStack(2, "drop", "main")
+	recording.AddStack(3, "cleanup", "main")
+	recording.AddCall(format.KindAPI, "cuInit", 0, analyzetest.Us)
+	return &freeScript{recording}
 }
 
 // makes adds an allocation at 1 s, by the first of names if there are any.

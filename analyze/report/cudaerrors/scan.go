@@ -6,6 +6,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/fault"
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/format"
@@ -54,17 +55,17 @@ func (s *Scan) hasMatchingCall() bool {
 	return n.Filter == ""
 }
 
-// ReadAllCalls reads all calls of the recording.
-func (s *Scan) ReadAllCalls() error {
-	for _, spans := range [][]timeline.Span{s.T.Memory, s.T.Calls} {
-		for _, span := range spans {
-			s.ReadRowGroup(span.Group)
-			if err := span.Group.Err(); err != nil {
-				return s.T.WrapReadError(err)
-			}
-		}
-	}
-	return nil
+// scanKey is the key of the Scan that reports share.
+type scanKey struct{}
+
+// ScanOf returns the Scan of a survey.
+func ScanOf(sv *survey.Survey) *Scan {
+	return survey.Share(sv, scanKey{}, func() *Scan {
+		s := NewScan(sv.Timeline, sv.Filter)
+		read := func(_ timeline.Span, g *format.Group) { s.ReadRowGroup(g) }
+		sv.Add(survey.Observer{CallGroup: read, MemoryGroup: read})
+		return s
+	})
 }
 
 // ReadRowGroup processes a row group. If all of its calls succeeded, it reads only their results.

@@ -32,7 +32,7 @@ func ClassOfError(name string, result int32) string {
 }
 
 // InvalidFree is a group of failed frees with the same verdict, call sites and result. FailedFree
-// and FreedMemory are those of the first call.
+// and FailedFreeReason are those of the first call.
 type InvalidFree struct {
 	fault.FailedFree
 	fault.FailedFreeReason

@@ -11,9 +11,9 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Run compares a report on two recordings. It pairs rows by their key columns, and rows with equal
-// keys in their order. It sorts rows by the size of their change. Of opt it uses only Sort and Top.
-// Run returns a *report.SortError if no table has the column opt.Sort.
+// Run compares one report of two recordings. It pairs rows by their key columns. Rows with equal keys are
+// paired in the order of their tables. It sorts rows by the size of their change. It uses only opt.Sort and
+// opt.Top, and returns a *report.SortError if no table has the column opt.Sort.
 func Run(before, after *Side, opt query.Options) (*report.Report, error) {
 	a, b := before.report, after.report
 	r := &report.Report{
@@ -61,26 +61,26 @@ type reportComparer struct {
 }
 
 // divisorText returns the divisors of the numbers as text, or "" if numbers are not divided.
-func (d *reportComparer) divisorText() string {
-	if d.after.amount == 0 {
+func (rc *reportComparer) divisorText() string {
+	if rc.after.amount == 0 {
 		return ""
 	}
 	return fmt.Sprintf(
 		"%s: before %s, after %s",
-		d.after.per.unit,
-		units.FormatRate(d.before.amount),
-		units.FormatRate(d.after.amount),
+		rc.after.per.unit,
+		units.FormatRate(rc.before.amount),
+		units.FormatRate(rc.after.amount),
 	)
 }
 
 // computeTotals returns the totals of the comparison.
-func (d *reportComparer) computeTotals() []report.Fact {
+func (rc *reportComparer) computeTotals() []report.Fact {
 	return append(report.NewFacts(totalColumns, report.Values{
-		"changed": d.changed,
-		"new":     d.added,
-		"gone":    d.removed,
-		"same":    d.same,
-	}), d.verdicts...)
+		"changed": rc.changed,
+		"new":     rc.added,
+		"gone":    rc.removed,
+		"same":    rc.same,
+	}), rc.verdicts...)
 }
 
 // sortAndCutTables sorts all tables that have the column by, and cuts them to top rows. It skips

@@ -33,13 +33,13 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-func side(t *testing.T, tp *analyzetest.TestRecording, path string, make report.RunFunc, per string) *diff.Side {
+func side(t *testing.T, recording *analyzetest.TestRecording, path string, make report.RunFunc, per string) *diff.Side {
 	t.Helper()
 	p, err := diff.ParseDivisor(per)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := diff.NewSide(tp.Timeline(), make, query.Options{MaxFrames: 12}, p)
+	s, err := diff.NewSide(recording.Timeline(), make, query.Options{MaxFrames: 12}, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,16 +58,16 @@ func newDiffReport(t *testing.T, before, after *diff.Side, opt query.Options) *r
 
 // launching returns a recording of some seconds, with launches of two kernels at a given rate.
 func launching(t *testing.T, seconds, a, b int64) *analyzetest.TestRecording {
-	tp := analyzetest.NewTestRecording(t)
-	tp.Meta.EndNs = analyzetest.Epoch + seconds*analyzetest.Second
+	recording := analyzetest.NewTestRecording(t)
+	recording.Meta.EndNs = analyzetest.Epoch + seconds*analyzetest.Second
 	for s := range seconds {
 		for k, n := range []int64{a, b} {
 			for i := range n {
-				tp.AddCall(format.KindLaunch, "cuLaunchKernel", s*analyzetest.Second+i*analyzetest.Ms+int64(k)*analyzetest.Us, 2000).Kernel = []string{"a", "b"}[k]
+				recording.AddCall(format.KindLaunch, "cuLaunchKernel", s*analyzetest.Second+i*analyzetest.Ms+int64(k)*analyzetest.Us, 2000).Kernel = []string{"a", "b"}[k]
 			}
 		}
 	}
-	return tp
+	return recording
 }
 
 func TestDiffByHand(t *testing.T) {
@@ -173,13 +173,16 @@ func TestDiffOfLeaks(t *testing.T) {
 	}
 }
 
-// Stack ids, thread ids, process ids and stream handles differ between recordings.
+// TestDiffPairsWhatIsTheSameUnderAnotherNumber pairs rows whose stack ids, thread ids, process ids and
+// stream handles differ between the recordings.
 func TestDiffPairsWhatIsTheSameUnderAnotherNumber(t *testing.T) {
 	testclass.Unit(t)
 	make := func(pid int32, stack int32) *analyzetest.TestRecording {
-		tp := analyzetest.NewTestRecording(t)
-		tp.AddRow(format.Row{Kind: format.KindProcess, Name: "train", Pid: pid, StartNs: analyzetest.Epoch, Device: -1})
-		tp.AddRow(
+		recording := analyzetest.NewTestRecording(t)
+		recording.AddRow(
+			format.Row{Kind: format.KindProcess, Name: "train", Pid: pid, StartNs: analyzetest.Epoch, Device: -1},
+		)
+		recording.AddRow(
 			format.Row{
 				Kind:    format.KindThread,
 				Name:    "main",
@@ -189,11 +192,11 @@ func TestDiffPairsWhatIsTheSameUnderAnotherNumber(t *testing.T) {
 				Device:  -1,
 			},
 		)
-		tp.AddStack(stack, "load", "main")
-		tp.AddStack(stack+1, "load", "other", "main")
+		recording.AddStack(stack, "load", "main")
+		recording.AddStack(stack+1, "load", "other", "main")
 		for i := range int32(2) {
 			r := analyzetest.SetStackAndSite(
-				tp.AddAlloc(
+				recording.AddAlloc(
 					analyzetest.Second+int64(i)*analyzetest.Ms,
 					analyzetest.Us,
 					0x1000+int64(i)*analyzetest.Mib,
@@ -204,7 +207,7 @@ func TestDiffPairsWhatIsTheSameUnderAnotherNumber(t *testing.T) {
 			)
 			r.Pid, r.Tid, r.Stream = pid, pid, int64(pid)<<20
 		}
-		return tp
+		return recording
 	}
 	for _, by := range []string{"stack", "pid", "thread", "site"} {
 		leakReport := func(tl *timeline.Timeline, opt query.Options) (*report.Report, error) {
@@ -263,8 +266,8 @@ func TestEveryReportCanBeCompared(t *testing.T) {
 	for name, make := range reports {
 		for _, per := range []string{"", "second"} {
 			var sides []*diff.Side
-			for i, tp := range tapes {
-				sides = append(sides, side(t, tp, fmt.Sprint(i, analyzetest.HostileName), make, per))
+			for i, recording := range tapes {
+				sides = append(sides, side(t, recording, fmt.Sprint(i, analyzetest.HostileName), make, per))
 			}
 			for _, a := range sides {
 				for _, b := range sides {
@@ -284,10 +287,10 @@ func TestEveryReportCanBeCompared(t *testing.T) {
 	}
 }
 
-// A damaged file gives an error or a result.
+// TestDiffOfRowsOfAnyValue checks that a damaged file gives an error or a result.
 func TestDiffOfRowsOfAnyValue(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	for i, v := range []int64{0, 1, -1, 1<<63 - 1, -1 << 63, analyzetest.Epoch} {
 		for k, kind := range []string{
 			format.KindAlloc,
@@ -296,7 +299,7 @@ func TestDiffOfRowsOfAnyValue(t *testing.T) {
 			format.KindCount,
 			format.KindNVML,
 		} {
-			r := tp.AddRow(
+			r := recording.AddRow(
 				format.Row{
 					Kind:    kind,
 					Name:    analyzetest.HostileName,
@@ -314,12 +317,12 @@ func TestDiffOfRowsOfAnyValue(t *testing.T) {
 			r.Kernel = analyzetest.HostileName
 		}
 	}
-	tp.Meta.StartNs, tp.Meta.EndNs = -1<<63, 1<<63-1
+	recording.Meta.StartNs, recording.Meta.EndNs = -1<<63, 1<<63-1
 	hung := func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		return hang.RunWithOptions(t, hang.Options{Options: opt})
 	}
 	for _, make := range []report.RunFunc{hung, leaks.Run, summary.Run} {
-		a, b := side(t, tp, "a", make, "second"), side(t, analyzetest.NewTestRecording(t), "b", make, "second")
+		a, b := side(t, recording, "a", make, "second"), side(t, analyzetest.NewTestRecording(t), "b", make, "second")
 		for _, r := range []*report.Report{newDiffReport(t, a, b, query.Options{}), newDiffReport(t, b, a, query.Options{})} {
 			analyzetest.CheckSafeToPrint(t, r)
 			for _, f := range render.ListFormats() {

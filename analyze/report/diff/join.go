@@ -27,9 +27,9 @@ type tableComparison struct {
 const maxShownChanges = 3
 
 // compareTables returns the comparison of two tables.
-func (d *reportComparer) compareTables(a, b *report.Table) report.Table {
+func (rc *reportComparer) compareTables(a, b *report.Table) report.Table {
 	j := tableComparison{
-		reportComparer: d,
+		reportComparer: rc,
 		a:              a,
 		b:              b,
 		atA:            columnIndexes(a),
@@ -62,25 +62,25 @@ func columnIndexes(t *report.Table) map[string]int {
 
 // chooseColumns sets the texts and measures. It also sets the main measure: the first one that text
 // output never hides.
-func (j *tableComparison) chooseColumns() {
-	isTaken := func(key string) bool { return report.ColumnIndex(j.b, key) >= 0 }
-	for _, c := range j.b.Columns {
-		_, isCommon := j.atA[c.Key]
-		isKey := slices.ContainsFunc(j.keys, func(k report.Column) bool { return k.Key == c.Key })
-		isShown := c.Title != "" && !slices.Contains(j.b.HideFirst, c.Key)
+func (tc *tableComparison) chooseColumns() {
+	isTaken := func(key string) bool { return report.ColumnIndex(tc.b, key) >= 0 }
+	for _, c := range tc.b.Columns {
+		_, isCommon := tc.atA[c.Key]
+		isKey := slices.ContainsFunc(tc.keys, func(k report.Column) bool { return k.Key == c.Key })
+		isShown := c.Title != "" && !slices.Contains(tc.b.HideFirst, c.Key)
 		switch {
 		case isKey || !isCommon:
 		case isMeasureColumn(&c):
-			j.measures = append(j.measures, j.newMeasure(c, isTaken))
-			if j.main == "" && isShown {
-				j.main = c.Key
+			tc.measures = append(tc.measures, tc.newMeasure(c, isTaken))
+			if tc.main == "" && isShown {
+				tc.main = c.Key
 			}
 		case c.Unit == report.UnitText && isShown:
-			j.texts = append(j.texts, c)
+			tc.texts = append(tc.texts, c)
 		}
 	}
-	if j.main == "" && len(j.measures) > 0 {
-		j.main = j.measures[0].Key
+	if tc.main == "" && len(tc.measures) > 0 {
+		tc.main = tc.measures[0].Key
 	}
 }
 
@@ -91,11 +91,11 @@ var rowChangeColumn = report.Column{
 
 // addColumns adds the columns of the comparison: the kind of change, the texts and measures of both
 // recordings, and the keys.
-func (j *tableComparison) addColumns() {
-	t := &j.target
+func (tc *tableComparison) addColumns() {
+	t := &tc.target
 	t.Columns = []report.Column{rowChangeColumn}
 	var labels []report.Column
-	for _, w := range j.texts {
+	for _, w := range tc.texts {
 		t.Columns = append(t.Columns,
 			derivedColumn(&w, w.Key+"_before", report.UnitText, "before: "+w.About),
 			derivedColumn(&w, w.Key+"_after", report.UnitText, "after: "+w.About))
@@ -104,45 +104,45 @@ func (j *tableComparison) addColumns() {
 		labels = append(labels, label)
 	}
 	shown := 0
-	for i := range j.measures {
-		m := &j.measures[i]
-		columns := m.changeColumns(m.Key == j.main)
-		if m.Key != j.main && m.Title != "" && shown < maxShownChanges && !slices.Contains(j.b.HideFirst, m.Key) {
+	for i := range tc.measures {
+		m := &tc.measures[i]
+		columns := m.changeColumns(m.Key == tc.main)
+		if m.Key != tc.main && m.Title != "" && shown < maxShownChanges && !slices.Contains(tc.b.HideFirst, m.Key) {
 			shown++
 			report.SetTitle(columns, m.change, changeTitlePrefix+m.Title)
 			t.HideFirst = slices.Insert(t.HideFirst, 0, m.change)
 		}
 		t.Columns = append(t.Columns, columns...)
 	}
-	t.Columns = slices.Concat(t.Columns, labels, j.keys)
+	t.Columns = slices.Concat(t.Columns, labels, tc.keys)
 }
 
 // changeTitlePrefix is the prefix of titles of changes of further measures.
 const changeTitlePrefix = "+/- "
 
 // addPairRow adds the row of a pair, and counts it as changed or not.
-func (j *tableComparison) addPairRow(p rowPair, verdicts *verdictChanges) {
-	values := make(report.Values, len(j.target.Columns))
+func (tc *tableComparison) addPairRow(p rowPair, verdicts *verdictChanges) {
+	values := make(report.Values, len(tc.target.Columns))
 	differs := p.before == nil || p.after == nil
-	for _, w := range j.texts {
-		was, is := j.pairCells(p, w.Key)
-		differs = j.addTextChange(values, w.Key, was, is) || differs
+	for _, w := range tc.texts {
+		was, is := tc.pairCells(p, w.Key)
+		differs = tc.addTextChange(values, w.Key, was, is) || differs
 		if w.Key == "verdict" {
 			verdicts.addRow(was, is)
 		}
 	}
-	for i := range j.measures {
-		differs = j.addMeasureChange(values, &j.measures[i], p) || differs
+	for i := range tc.measures {
+		differs = tc.addMeasureChange(values, &tc.measures[i], p) || differs
 	}
-	values["row"] = j.countPair(p, differs)
-	for _, c := range j.keys {
+	values["row"] = tc.countPair(p, differs)
+	for _, c := range tc.keys {
 		if p.after != nil {
-			values[c.Key] = cellByKey(p.after, j.atB, c.Key)
+			values[c.Key] = cellByKey(p.after, tc.atB, c.Key)
 		} else {
-			values[c.Key] = cellByKey(p.before, j.atA, c.Key)
+			values[c.Key] = cellByKey(p.before, tc.atA, c.Key)
 		}
 	}
-	row, source := j.target.Add(values), cmp.Or(p.after, p.before)
+	row, source := tc.target.Add(values), cmp.Or(p.after, p.before)
 	row.Stack, row.StackFrames, row.Brief = source.Stack, source.StackFrames, source.Brief || !differs
 	if len(source.Stack) > 0 || source.Evidence != "" {
 		row.Evidence = pairEvidence(p)
@@ -150,8 +150,8 @@ func (j *tableComparison) addPairRow(p rowPair, verdicts *verdictChanges) {
 }
 
 // pairCells returns both cells of a pair in a column, nil for a missing row.
-func (j *tableComparison) pairCells(p rowPair, key string) (was, is any) {
-	return cellByKey(p.before, j.atA, key), cellByKey(p.after, j.atB, key)
+func (tc *tableComparison) pairCells(p rowPair, key string) (was, is any) {
+	return cellByKey(p.before, tc.atA, key), cellByKey(p.after, tc.atB, key)
 }
 
 // cellByKey returns the value of a row in the column with a key. It returns nil if the row is nil
@@ -164,7 +164,7 @@ func cellByKey(r *report.Row, at map[string]int, key string) any {
 }
 
 // addTextChange adds the values of a text column, and reports whether it changed.
-func (j *tableComparison) addTextChange(values report.Values, key string, was, is any) bool {
+func (tc *tableComparison) addTextChange(values report.Values, key string, was, is any) bool {
 	values[key+"_before"], values[key+"_after"] = was, is
 	label := report.UnitText.FormatValue(is)
 	if is == nil {
@@ -183,9 +183,9 @@ const changeArrow = " -> "
 
 // addMeasureChange adds the values of a measure, and reports whether it changed. A missing row
 // counts as 0.
-func (j *tableComparison) addMeasureChange(values report.Values, m *comparedMeasure, p rowPair) bool {
-	was, is := j.pairCells(p, m.Key)
-	was, is = j.before.cellNumber(&m.Column, was), j.after.cellNumber(&m.Column, is)
+func (tc *tableComparison) addMeasureChange(values report.Values, m *comparedMeasure, p rowPair) bool {
+	was, is := tc.pairCells(p, m.Key)
+	was, is = tc.before.cellNumber(&m.Column, was), tc.after.cellNumber(&m.Column, is)
 	from, to := was, is
 	if p.before == nil {
 		from = int64(0)
@@ -193,38 +193,38 @@ func (j *tableComparison) addMeasureChange(values report.Values, m *comparedMeas
 	if p.after == nil {
 		to = int64(0)
 	}
-	maps.Copy(values, m.changeValuesWithin(j.changeError(m, p), was, is, from, to))
+	maps.Copy(values, m.changeValuesWithin(tc.changeError(m, p), was, is, from, to))
 	n, ok := report.AsNumber(values[m.change])
 	return ok && n != 0 || (was == nil) != (is == nil)
 }
 
 // changeError returns the error of the change of a measure, or nil if the measure has no errors.
-func (j *tableComparison) changeError(m *comparedMeasure, p rowPair) any {
+func (tc *tableComparison) changeError(m *comparedMeasure, p rowPair) any {
 	if m.changeError == "" {
 		return nil
 	}
 	column := m.Column
 	column.Key = errorKeyOf(m.Key)
-	was, is := j.pairCells(p, column.Key)
-	qualityWas, qualityIs := j.pairCells(p, "gpu_times")
+	was, is := tc.pairCells(p, column.Key)
+	qualityWas, qualityIs := tc.pairCells(p, "gpu_times")
 	bounded := qualityWas == "bounded" || qualityIs == "bounded"
-	return joinErrors(j.before.cellNumber(&column, was), j.after.cellNumber(&column, is), bounded)
+	return joinErrors(tc.before.cellNumber(&column, was), tc.after.cellNumber(&column, is), bounded)
 }
 
 // countPair counts a pair by its kind of change, and returns the kind.
-func (j *tableComparison) countPair(p rowPair, differs bool) string {
+func (tc *tableComparison) countPair(p rowPair, differs bool) string {
 	switch {
 	case p.before == nil:
-		j.added++
+		tc.added++
 		return "new"
 	case p.after == nil:
-		j.removed++
+		tc.removed++
 		return "gone"
 	case differs:
-		j.changed++
+		tc.changed++
 		return "changed"
 	}
-	j.same++
+	tc.same++
 	return "same"
 }
 
@@ -242,13 +242,13 @@ func pairEvidence(p rowPair) string {
 }
 
 // sortByChange sorts the rows by the size of the change of the main measure, unknown changes last.
-func (j *tableComparison) sortByChange() {
-	for i := range j.measures {
-		if j.measures[i].Key != j.main {
+func (tc *tableComparison) sortByChange() {
+	for i := range tc.measures {
+		if tc.measures[i].Key != tc.main {
 			continue
 		}
-		at := report.ColumnIndex(&j.target, j.measures[i].change)
-		slices.SortStableFunc(j.target.Rows, func(a, b report.Row) int {
+		at := report.ColumnIndex(&tc.target, tc.measures[i].change)
+		slices.SortStableFunc(tc.target.Rows, func(a, b report.Row) int {
 			x, ok := report.AsNumber(a.Cells[at])
 			y, okB := report.AsNumber(b.Cells[at])
 			return cmp.Or(-report.CompareBools(ok, okB), cmp.Compare(math.Abs(y), math.Abs(x)))
@@ -257,8 +257,8 @@ func (j *tableComparison) sortByChange() {
 }
 
 // hideUnchangedColumns hides columns without a change in any row, except verdicts.
-func (j *tableComparison) hideUnchangedColumns() {
-	t := &j.target
+func (tc *tableComparison) hideUnchangedColumns() {
+	t := &tc.target
 	for i := range t.Columns {
 		c := &t.Columns[i]
 		isChanged := slices.ContainsFunc(t.Rows, func(r report.Row) bool {
@@ -269,7 +269,7 @@ func (j *tableComparison) hideUnchangedColumns() {
 			c.Title = ""
 		}
 	}
-	for _, w := range j.texts {
+	for _, w := range tc.texts {
 		at := report.ColumnIndex(t, w.Key)
 		isChanged := slices.ContainsFunc(t.Rows, func(r report.Row) bool {
 			return strings.Contains(r.Cells[at].(string), changeArrow)

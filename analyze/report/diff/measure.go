@@ -77,9 +77,9 @@ type comparedMeasure struct {
 
 // newMeasure returns the measure of a column or fact. isTaken reports whether the report itself has
 // a column or fact with a key, such as launches_per_second.
-func (d *reportComparer) newMeasure(c report.Column, isTaken func(key string) bool) comparedMeasure {
+func (rc *reportComparer) newMeasure(c report.Column, isTaken func(key string) bool) comparedMeasure {
 	name := c.Key
-	if unit := d.after.per.unit; d.after.amount > 0 && isSumColumn(&c) {
+	if unit := rc.after.per.unit; rc.after.amount > 0 && isSumColumn(&c) {
 		if name += "_per_" + unit; isTaken(name) {
 			name = c.Key + "_by_" + unit
 		}

@@ -124,11 +124,11 @@ var numberColumns = []report.Column{
 
 // numberTable returns a table with one row per fact or total that changed. It also stores the
 // comparison of all facts and totals in d.numbers.
-func (d *reportComparer) numberTable() report.Table {
+func (rc *reportComparer) numberTable() report.Table {
 	table := report.Table{Name: numbersTableName, Title: "numbers", Columns: numberColumns, Secondary: true}
-	a := slices.Concat(d.before.report.Totals, d.before.report.Facts)
+	a := slices.Concat(rc.before.report.Totals, rc.before.report.Facts)
 	seen := make(map[string]bool)
-	b := slices.Concat(d.after.report.Totals, d.after.report.Facts)
+	b := slices.Concat(rc.after.report.Totals, rc.after.report.Facts)
 	isTaken := func(key string) bool {
 		return slices.ContainsFunc(b, func(f report.Fact) bool { return f.Key == key })
 	}
@@ -138,10 +138,10 @@ func (d *reportComparer) numberTable() report.Table {
 			continue
 		}
 		seen[f.Key] = true
-		m := d.newMeasure(f.Column, isTaken)
-		was, is := d.before.cellNumber(&f.Column, a[at].Value), d.after.cellNumber(&f.Column, f.Value)
-		values := m.changeValuesWithin(d.factError(&m, a, b), was, is, was, is)
-		d.numbers = append(d.numbers, report.NewFacts(m.changeColumns(false), values)...)
+		m := rc.newMeasure(f.Column, isTaken)
+		was, is := rc.before.cellNumber(&f.Column, a[at].Value), rc.after.cellNumber(&f.Column, f.Value)
+		values := m.changeValuesWithin(rc.factError(&m, a, b), was, is, was, is)
+		rc.numbers = append(rc.numbers, report.NewFacts(m.changeColumns(false), values)...)
 		if n, ok := report.AsNumber(values[m.change]); f.Title != "" && ok && n != 0 {
 			table.Add(report.Values{
 				"name":       cmp.Or(f.Title, f.Key),
@@ -156,7 +156,7 @@ func (d *reportComparer) numberTable() report.Table {
 }
 
 // factError returns the error of the change of a fact, or nil if the fact has none.
-func (d *reportComparer) factError(m *comparedMeasure, a, b []report.Fact) any {
+func (rc *reportComparer) factError(m *comparedMeasure, a, b []report.Fact) any {
 	find := func(s *Side, list []report.Fact) any {
 		column := m.Column
 		column.Key = errorKeyOf(m.Key)
@@ -169,7 +169,7 @@ func (d *reportComparer) factError(m *comparedMeasure, a, b []report.Fact) any {
 	if m.changeError == "" {
 		return nil
 	}
-	return joinErrors(find(d.before, a), find(d.after, b), false)
+	return joinErrors(find(rc.before, a), find(rc.after, b), false)
 }
 
 // derivedColumn returns a column whose key begins with the key of column of. It has a former key if of has one.

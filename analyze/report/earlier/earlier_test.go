@@ -23,29 +23,29 @@ const (
 
 // newRecording returns a recording of a process that had 40 blocks of 1 MiB in a segment of 64 MiB before it.
 func newRecording(t *testing.T) *analyzetest.TestRecording {
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	s := state.AllocatorState{Pid: 42, Ranges: []state.AllocatorRange{{Ptr: base, Bytes: 64 * mib}}}
 	for i := range int64(40) {
 		s.Blocks = append(s.Blocks, state.AllocatorBlock{Ptr: base + i*mib, Bytes: mib, Requested: mib - 24})
 	}
 	s.Allocated, s.Reserved = 40*mib, 64*mib
-	tp.Rows = append(tp.Rows, analyzetest.EarlierRows(&s, analyzetest.Epoch+analyzetest.Second)...)
-	tp.AddRow(format.Row{
+	recording.Rows = append(recording.Rows, analyzetest.EarlierRows(&s, analyzetest.Epoch+analyzetest.Second)...)
+	recording.AddRow(format.Row{
 		Kind:    format.KindNote,
 		Name:    format.NoteAllocator,
 		Pid:     42,
 		Device:  -1,
 		Message: `{"allocator":"torch","source":"record_trace"}`,
 	})
-	return tp
+	return recording
 }
 
 // addEvents allocates new blocks, and frees as many old ones if frees is set. The new ones are of 1 MiB, behind the old ones.
-func addEvents(tp *analyzetest.TestRecording, frees bool) {
-	tp.AddLibraryStack(1, "/lib/libtorch.so", "f")
+func addEvents(recording *analyzetest.TestRecording, frees bool) {
+	recording.AddLibraryStack(1, "/lib/libtorch.so", "f")
 	allocated := int64(40 * mib)
 	event := func(at int64, name string, ptr int64) {
-		tp.AddRow(format.Row{
+		recording.AddRow(format.Row{
 			Kind:           format.KindAllocator,
 			Name:           name,
 			MemoryKind:     format.MemoryTorch,
@@ -73,9 +73,9 @@ func addEvents(tp *analyzetest.TestRecording, frees bool) {
 
 func TestBlocksBySizePoolAndSegment(t *testing.T) {
 	testclass.Unit(t)
-	tp := newRecording(t)
-	addEvents(tp, true)
-	r, err := allocator.Run(tp.Timeline(), query.Options{})
+	recording := newRecording(t)
+	addEvents(recording, true)
+	r, err := allocator.Run(recording.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,12 +107,12 @@ func TestBlocksBySizePoolAndSegment(t *testing.T) {
 
 func TestRefusedBlocksAreUnknown(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
-	tp.AddRow(format.Row{
+	recording := analyzetest.NewTestRecording(t)
+	recording.AddRow(format.Row{
 		Kind: format.KindNote, Name: format.NoteAllocatorState, StartNs: analyzetest.Epoch, Pid: 42, Device: -1,
 		Message: `{"refused":"the allocator did not pause for long enough"}`,
 	})
-	tl := tp.Timeline()
+	tl := recording.Timeline()
 	r := &report.Report{}
 	earlier.Append(r, tl, &query.Filter{})
 	if text := factText(r, "earlier"); text != "unknown for process 42: the allocator did not pause for long enough" {
@@ -133,9 +133,9 @@ func TestRefusedBlocksAreUnknown(t *testing.T) {
 func TestExplainedGrowth(t *testing.T) {
 	testclass.Unit(t)
 	for frees, want := range map[bool]string{false: "100", true: "<nil>"} {
-		tp := newRecording(t)
-		addEvents(tp, frees)
-		r, err := leaks.Run(tp.Timeline(), query.Options{})
+		recording := newRecording(t)
+		addEvents(recording, frees)
+		r, err := leaks.Run(recording.Timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -55,6 +55,7 @@ memory. frag does not count them.`,
 	Sections:  Sections,
 	Page:      HTMLSection,
 	Run:       Run,
+	Collect:   Collect,
 	Configure: configure,
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -39,19 +40,61 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 // space is a set of segments, reserved addresses or a memory pool. RunWithOptions also returns the
 // address maps, one per owner that had memory. It returns a *report.SortError for an unknown
 // opt.Sort.
-func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, []AddressMap, error) {
-	t = t.NewView()
-	s := NewScan(t, &opt)
-	p, err := s.replayRecording()
+func RunWithOptions(t *timeline.Timeline, opt Options) (r *report.Report, maps []AddressMap, err error) {
+	var s *Scan
+	r, err = report.RunSurvey(t, opt.Options, func(sv *survey.Survey, _ query.Options) (report.FinishFunc, error) {
+		if s, err = scanOf(sv, &opt); err != nil {
+			return nil, err
+		}
+		return func() (*report.Report, error) { return s.finish(sv) }, nil
+	})
 	if err != nil {
 		return nil, nil, err
 	}
-	return s.Report(p)
+	return r, s.Maps, nil
 }
 
-// Report returns the report and the address maps after a replay. p is the program's memory at its
-// end. Report returns a *report.SortError for an unknown Options.Sort.
-func (s *Scan) Report(p *timeline.ProgramMemory) (*report.Report, []AddressMap, error) {
+// scanKey is the key of the Scan of a survey.
+type scanKey struct{}
+
+// Collect adds the observers of the report to a survey. Its errors are those of reading addresses.
+func Collect(sv *survey.Survey, opt query.Options) (report.FinishFunc, error) {
+	s, err := scanOf(sv, &Options{Options: opt})
+	if err != nil {
+		return nil, err
+	}
+	return func() (*report.Report, error) { return s.finish(sv) }, nil
+}
+
+// MapsOf returns the address maps of the report of a survey, after it was made; nil if it was not collected.
+func MapsOf(sv *survey.Survey) []AddressMap {
+	if s := survey.Shared[*Scan](sv, scanKey{}); s != nil {
+		return s.Maps
+	}
+	return nil
+}
+
+// scanOf returns a Scan that observes a survey.
+func scanOf(sv *survey.Survey, opt *Options) (*Scan, error) {
+	s := NewScan(sv.Timeline, opt)
+	if err := s.FindAddressRanges(); err != nil {
+		return nil, err
+	}
+	sv.Add(survey.Observer{Driver: s.OnDriverChange, Allocator: s.OnAllocatorChange})
+	return survey.Share(sv, scanKey{}, func() *Scan { return s }), nil
+}
+
+// finish returns the report after the survey, and sets Maps.
+func (s *Scan) finish(sv *survey.Survey) (r *report.Report, err error) {
+	if err := s.Finish(sv.Memory.Allocators); err != nil {
+		return nil, err
+	}
+	r, s.Maps, err = s.report(&sv.Memory)
+	return r, err
+}
+
+// report returns the report and the address maps after a replay. p is the program's memory at its end.
+func (s *Scan) report(p *timeline.ProgramMemory) (*report.Report, []AddressMap, error) {
 	t, opt := s.t, s.opt
 	r := &report.Report{Command: "frag", Window: s.window, Quality: quality.OfProgramReplay(t, p), Notes: t.Facts.Notes}
 	owners := s.sortedOwners()

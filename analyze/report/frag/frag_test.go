@@ -126,15 +126,15 @@ func TestFragmentationEqualsANaiveCount(t *testing.T) {
 	testclass.Unit(t)
 	for seed := range uint64(24) {
 		r := rand.New(rand.NewPCG(seed, 5))
-		tp := analyzetest.NewTestRecording(t)
+		recording := analyzetest.NewTestRecording(t)
 		w := analyzetest.NewTorchAllocator(
-			tp,
+			recording,
 			r,
 			42,
 			0,
 			analyzetest.TorchConf{Expandable: seed%2 == 1, Divisions: int64(seed % 3 * 4)},
 		)
-		tp.AddRow(
+		recording.AddRow(
 			format.Row{
 				Kind:    format.KindNote,
 				Name:    format.NoteAllocator,
@@ -146,7 +146,7 @@ func TestFragmentationEqualsANaiveCount(t *testing.T) {
 			w.RunRandomOperation()
 		}
 		fragReport, _, err := frag.RunWithOptions(
-			tp.Timeline(),
+			recording.Timeline(),
 			frag.Options{At: query.MomentEnd, Request: 3 * analyzetest.Mib},
 		)
 		if err != nil {
@@ -302,11 +302,11 @@ func TestFragmentationAtAMoment(t *testing.T) {
 
 func TestHolesBetweenPlainAllocationsAreNoFragmentation(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	for i := range int64(50) {
-		tp.AddAlloc(i*analyzetest.Ms, analyzetest.Us, 0x7f0000000000+i*64*analyzetest.Mib, analyzetest.Mib)
+		recording.AddAlloc(i*analyzetest.Ms, analyzetest.Us, 0x7f0000000000+i*64*analyzetest.Mib, analyzetest.Mib)
 	}
-	r, maps, err := frag.RunWithOptions(tp.Timeline(), frag.Options{Maps: true})
+	r, maps, err := frag.RunWithOptions(recording.Timeline(), frag.Options{Maps: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,18 +323,23 @@ func TestReservationsEqualANaiveCount(t *testing.T) {
 	testclass.Unit(t)
 	for seed := range uint64(10) {
 		r := rand.New(rand.NewPCG(seed, 9))
-		tp := analyzetest.NewTestRecording(t)
+		recording := analyzetest.NewTestRecording(t)
 		const pages = 32
-		tp.AddMemoryCall(format.KindReserve, "", analyzetest.Ms, 0x600000000000, pages*2*analyzetest.Mib).Name = "cuMemAddressReserve"
+		recording.AddMemoryCall(format.KindReserve, "", analyzetest.Ms, 0x600000000000, pages*2*analyzetest.Mib).Name = "cuMemAddressReserve"
 		var mapped [pages]bool
 		for i := range int64(200) {
 			page := r.Int64N(pages)
 			at := analyzetest.Second + i*analyzetest.Ms
 			if mapped[page] {
-				tp.AddMemUnmap(at, 0x600000000000+page*2*analyzetest.Mib, 2*analyzetest.Mib)
+				recording.AddMemUnmap(at, 0x600000000000+page*2*analyzetest.Mib, 2*analyzetest.Mib)
 			} else {
-				tp.AddMemCreate(at, 0x1000+i, 2*analyzetest.Mib)
-				tp.AddMemMap(at+analyzetest.Us, 0x600000000000+page*2*analyzetest.Mib, 2*analyzetest.Mib, 0x1000+i)
+				recording.AddMemCreate(at, 0x1000+i, 2*analyzetest.Mib)
+				recording.AddMemMap(
+					at+analyzetest.Us,
+					0x600000000000+page*2*analyzetest.Mib,
+					2*analyzetest.Mib,
+					0x1000+i,
+				)
 			}
 			mapped[page] = !mapped[page]
 		}
@@ -346,7 +351,7 @@ func TestReservationsEqualANaiveCount(t *testing.T) {
 			}
 			largest, unused, hole = max(largest, hole), unused+hole, 0
 		}
-		fragReport, _, err := frag.RunWithOptions(tp.Timeline(), frag.Options{At: query.MomentEnd})
+		fragReport, _, err := frag.RunWithOptions(recording.Timeline(), frag.Options{At: query.MomentEnd})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -417,13 +422,13 @@ func TestForecastBeatsNoChange(t *testing.T) {
 
 func TestAddressMapIsWellFormed(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.FragmentingRecording(t)
-	for _, r := range tp.Rows {
+	recording := analyzetest.FragmentingRecording(t)
+	for _, r := range recording.Rows {
 		if r.Kind == format.KindProcess || r.Kind == format.KindDevice {
 			r.Name = analyzetest.HostileName
 		}
 	}
-	_, maps, err := frag.RunWithOptions(tp.Timeline(), frag.Options{})
+	_, maps, err := frag.RunWithOptions(recording.Timeline(), frag.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -462,14 +467,14 @@ func TestAddressMapIsWellFormed(t *testing.T) {
 
 func TestFragAndOOMAreTheSameEveryTime(t *testing.T) {
 	testclass.Unit(t)
-	for _, tp := range []*analyzetest.TestRecording{
+	for _, recording := range []*analyzetest.TestRecording{
 		analyzetest.FragmentingRecording(t),
 		analyzetest.OOMRecording(t),
 		analyzetest.TrainingRecording(t),
 		analyzetest.AllMemoryKindsRecording(t),
 		analyzetest.HostileRecording(t),
 	} {
-		rec := tp.WriteAndOpen()
+		rec := recording.WriteAndOpen()
 		before := ""
 		for range 3 {
 			tl, err := timeline.Open(rec)
@@ -507,9 +512,9 @@ func TestFragAndOOMAreTheSameEveryTime(t *testing.T) {
 // TestFragSaysThatTheCacheGrows has requests that become longer. No block strands the memory.
 func TestFragSaysThatTheCacheGrows(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
-	analyzetest.NewCacheProgram(tp, analyzetest.TorchConf{}).RequestLonger(1000)
-	r, err := frag.Run(tp.Timeline(), query.Options{})
+	recording := analyzetest.NewTestRecording(t)
+	analyzetest.NewCacheProgram(recording, analyzetest.TorchConf{}).RequestLonger(1000)
+	r, err := frag.Run(recording.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,6 +62,8 @@ type pinningSite struct {
 
 // Scan surveys the memory of owners at several points in time. It is not safe for concurrent use.
 type Scan struct {
+	Maps []AddressMap // address maps of the report, one per owner that had memory
+
 	t              *timeline.Timeline
 	opt            *Options
 	window         query.Window
@@ -103,21 +105,6 @@ func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 		}
 	}
 	return s
-}
-
-// replayRecording replays the recording and returns the program's memory at its end.
-func (s *Scan) replayRecording() (*timeline.ProgramMemory, error) {
-	if err := s.FindAddressRanges(); err != nil {
-		return nil, err
-	}
-	l, all, err := s.t.ReplayMemoryAndAllocators(
-		func(_ *livemem.Set, c *livemem.Change) { s.OnDriverChange(c) },
-		s.OnAllocatorChange,
-	)
-	if err != nil {
-		return nil, err
-	}
-	return &timeline.ProgramMemory{T: s.t, Driver: l, Allocators: all}, s.Finish(all)
 }
 
 // Finish surveys the owners at the times after the last change, and reserved addresses at all

@@ -165,18 +165,18 @@ func (s *Scan) addPoolRows(table *report.Table, level string, reasons []string) 
 	}) {
 		p := pools[key]
 		s.callers.AddCaller(key.Pid, key.Pid, p.Device, 0)
-		if p.Reserved < 0 || p.Used < 0 || p.Reserved < s.opt.MinBytes {
+		if p.ReservedBytes < 0 || p.UsedBytes < 0 || p.ReservedBytes < s.opt.MinBytes {
 			continue
 		}
-		unused := max(0, p.Reserved-p.Used)
+		unused := max(0, p.ReservedBytes-p.UsedBytes)
 		var blowUp any
-		if p.Used > 0 {
-			blowUp = float64(p.Reserved) / float64(p.Used)
+		if p.UsedBytes > 0 {
+			blowUp = float64(p.ReservedBytes) / float64(p.UsedBytes)
 		}
 		row := table.Add(report.Values{
-			"verdict":              classifyPool(unused, p.Reserved),
-			"reserved_bytes":       p.Reserved,
-			"active_bytes":         p.Used,
+			"verdict":              classifyPool(unused, p.ReservedBytes),
+			"reserved_bytes":       p.ReservedBytes,
+			"active_bytes":         p.UsedBytes,
 			"unused_bytes":         unused,
 			"kept_bytes":           nil,
 			"external_ratio":       nil,

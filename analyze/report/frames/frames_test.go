@@ -234,14 +234,15 @@ func TestFrameRulesThatAreWrong(t *testing.T) {
 	}
 }
 
-// A profile has all frames except those that a filter hides.
+// TestProfileLeavesOutFramesThatAreAskedFor checks that a profile has all frames except those that a
+// filter hides.
 func TestProfileLeavesOutFramesThatAreAskedFor(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
-	r := tp.AddRow(format.Row{Kind: format.KindStack, StackID: 1, StackStatus: format.StackComplete})
+	recording := analyzetest.NewTestRecording(t)
+	r := recording.AddRow(format.Row{Kind: format.KindStack, StackID: 1, StackStatus: format.StackComplete})
 	r.Frames = analyzetest.ForwardStack(analyzetest.AllocatorFrames, nil)
-	analyzetest.SetStackAndSite(tp.AddAlloc(analyzetest.Second, 1, 0x1000, analyzetest.Mib), 1, "")
-	tl := tp.Timeline()
+	analyzetest.SetStackAndSite(recording.AddAlloc(analyzetest.Second, 1, 0x1000, analyzetest.Mib), 1, "")
+	tl := recording.Timeline()
 	count := func(rules *query.FrameRules) int {
 		p, _, _, err := pprof.BuildHeapProfile(tl, query.Options{Hide: rules})
 		if err != nil {

@@ -69,14 +69,14 @@ func (sc *Scan) FindCPUActivity() error {
 }
 
 // sortGaps sorts the gaps and fills latestEndNs.
-func (w *threadGaps) sortGaps() {
-	slices.SortFunc(w.gaps, func(a, b *Gap) int {
+func (t *threadGaps) sortGaps() {
+	slices.SortFunc(t.gaps, func(a, b *Gap) int {
 		return cmp.Or(cmp.Compare(a.FromNs, b.FromNs), a.compareLength(b))
 	})
 	latest := int64(0)
-	for _, g := range w.gaps {
+	for _, g := range t.gaps {
 		latest = max(latest, g.ToNs)
-		w.latestEndNs = append(w.latestEndNs, latest)
+		t.latestEndNs = append(t.latestEndNs, latest)
 	}
 }
 

@@ -17,9 +17,9 @@ var Definition = report.Definition{
 line and the longest gaps. It shows the queue of the GPU over time, and phases that are
 bound by the CPU or the GPU.
 
-Without GPU times, gaps shows the intervals in which a process launched no kernel, per process and per
-device: their number and length. For the longest gaps it shows the call that ended the
-gap, and the CUDA calls that the launching thread made during the gap. NVML samples show
+Without GPU times, gaps shows the intervals in which a process launched no kernel, by
+process and device: their number and length. For the longest gaps it shows the call that
+ended the gap, and the CUDA calls that the launching thread made during the gap. NVML samples show
 whether the GPU was idle.`,
 	Example: `  gpurec analyze gaps run.parquet
   gpurec analyze gaps --min-gap 50ms --device 1 run.parquet
@@ -41,6 +41,7 @@ whether the GPU was idle.`,
 	Page:      HTMLSection,
 	Needs:     NeededCallClasses,
 	Run:       Run,
+	Collect:   Collect,
 	Configure: configure,
 }
 

@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"github.com/gpurec/gpurec/analyze/model/activity"
-	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/idle"
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -23,26 +23,35 @@ type deviceGaps struct {
 	min  int64 // gaps that are shorter are not listed, ns
 }
 
-// runDevices reports the idle time of devices from their GPU times. It returns nil without GPU times.
-func runDevices(t *timeline.Timeline, opt Options) (*report.Report, error) {
-	if len(t.Facts.Channels) == 0 {
-		return nil, nil
-	}
-	s := deviceGaps{t: t}
+// collectDevices computes GPU times next to the survey, for the report on the idle time of devices. If they show no
+// device, launches make the report, in a survey of their own.
+func collectDevices(sv *survey.Survey, opt Options) report.FinishFunc {
+	s := deviceGaps{t: sv.Timeline}
 	if opt.MinGapNs != DefaultMinGapNs {
 		s.min = opt.MinGapNs
 	}
-	counts, err := calls.CountReplayWhile(t, func() (err error) {
-		s.idle, err = idle.Of(t, &opt.Filter, opt.MaxTimedCalls)
+	sv.Add(survey.Observer{Alongside: func() (err error) {
+		s.idle, err = idle.Of(s.t, &opt.Filter, opt.MaxTimedCalls)
 		return err
-	})
-	if err != nil || len(s.idle.Devices) == 0 {
-		return nil, err
+	}})
+	return func() (*report.Report, error) {
+		if len(s.idle.Devices) > 0 {
+			return s.report(sv, &opt)
+		}
+		launches := func(sv *survey.Survey, _ query.Options) (report.FinishFunc, error) {
+			return collectLaunches(sv, opt), nil
+		}
+		return report.RunSurvey(s.t, opt.Options, launches)
 	}
+}
+
+// report returns the report on the idle time of devices after the survey.
+func (s *deviceGaps) report(sv *survey.Survey, opt *Options) (*report.Report, error) {
+	t := s.t
 	r := &report.Report{
 		Command: "gaps",
 		Window:  opt.Filter.NarrowWindow(t.RecordingWindow()),
-		Quality: quality.OfRecording(t, counts),
+		Quality: quality.OfRecording(t, sv.Counts),
 		Notes:   t.Facts.Notes,
 	}
 	r.Facts = report.NewFacts(factColumns, report.Values{"result": s.resultSentence(), "min_gap_ns": s.min})
@@ -72,43 +81,43 @@ func runDevices(t *timeline.Timeline, opt Options) (*report.Report, error) {
 }
 
 // sum returns the times of all devices.
-func (s *deviceGaps) sum() (sum idle.Time, isLimited bool) {
-	for _, d := range s.idle.Devices {
+func (dg *deviceGaps) sum() (sum idle.Time, isLimited bool) {
+	for _, d := range dg.idle.Devices {
 		sum.Add(d.Time)
 		isLimited = isLimited || d.IsLimited()
 	}
 	return sum, isLimited
 }
 
-// resultSentence tells how long the GPUs were idle, and how certain that is.
-func (s *deviceGaps) resultSentence() string {
-	sum, isLimited := s.sum()
+// resultSentence says how long the GPUs were idle, and how certain that is.
+func (dg *deviceGaps) resultSentence() string {
+	sum, isLimited := dg.sum()
 	text := "the GPU ran nothing for %s of the time between its first and its last operation"
-	if len(s.idle.Devices) > 1 {
+	if len(dg.idle.Devices) > 1 {
 		text = "the GPUs ran nothing for %s of the time between their first and last operations"
 	}
 	text = fmt.Sprintf(text, shareText(&sum, sum.Idle, isLimited))
-	if s.idle.Activity.UntilNs != 0 {
-		text += ", in the first " + units.FormatDuration(s.idle.Activity.UntilNs-s.t.RecordingWindow().FromNs)
+	if dg.idle.Activity.UntilNs != 0 {
+		text += ", in the first " + units.FormatDuration(dg.idle.Activity.UntilNs-dg.t.RecordingWindow().FromNs)
 	}
-	if len(s.idle.Devices) == 1 {
-		text += s.mainCauseText(s.idle.Devices[0])
+	if len(dg.idle.Devices) == 1 {
+		text += dg.mainCauseText(dg.idle.Devices[0])
 	}
 	return text
 }
 
 // mainCauseText names the cause of most of the idle time, if it is at least 1% of the time.
-func (s *deviceGaps) mainCauseText(d *idle.Device) string {
+func (dg *deviceGaps) mainCauseText(d *idle.Device) string {
 	for _, c := range d.Causes {
 		if !c.Reason.IsIdle() || c.Time.ProbableNs < 0.01*d.Time.SpanNs {
 			continue
 		}
-		text := "; mostly: " + CauseText(s.idle, c)
+		text := "; mostly: " + CauseText(dg.idle, c)
 		if c.Stack != 0 {
-			text += ", at " + s.t.SiteOfStack(c.Stack)
+			text += ", at " + dg.t.SiteOfStack(c.Stack)
 		}
 		if c.Reason.IsHost() {
-			text += s.mainHostText(d)
+			text += dg.mainHostText(d)
 		}
 		return text
 	}
@@ -184,22 +193,22 @@ func kernelOf(r *idle.Result, label int32) string {
 }
 
 // operationText names an operation.
-func (s *deviceGaps) operationText(op activity.Op, label int32) string {
+func (dg *deviceGaps) operationText(op activity.Op, label int32) string {
 	if op != activity.OpKernel {
 		return op.String()
 	}
-	return kernelOf(s.idle, label)
+	return kernelOf(dg.idle, label)
 }
 
 // siteOf returns the line of a stack; nil: unknown.
-func (s *deviceGaps) siteOf(stack int32) any {
+func (dg *deviceGaps) siteOf(stack int32) any {
 	if stack == 0 {
 		return nil
 	}
-	return units.TextOrNil(s.t.SiteOfStack(stack))
+	return units.TextOrNil(dg.t.SiteOfStack(stack))
 }
 
-// qualityOf tells where the idle time of a device comes from.
+// qualityOf says where the idle time of a device comes from.
 func qualityOf(d *idle.Device) string {
 	low, _, high := d.Time.BusyPct()
 	switch {

@@ -15,8 +15,8 @@ var ownerColumns = []report.Column{
 	{Key: "device", Title: "DEVICE", Unit: report.UnitText, About: "CUDA device ordinal in the process"},
 }
 
-func (s *deviceGaps) ownerValues(d *idle.Device) report.Values {
-	return report.Values{"pid": int64(d.Pid), "device": s.t.OrdinalDeviceLabel(d.Pid, d.Device)}
+func (dg *deviceGaps) ownerValues(d *idle.Device) report.Values {
+	return report.Values{"pid": int64(d.Pid), "device": dg.t.OrdinalDeviceLabel(d.Pid, d.Device)}
 }
 
 // estimateColumns returns the columns of a share of the time: probable, at least and at most.
@@ -80,10 +80,10 @@ var gpuTotalColumns = slices.Concat(
 	},
 )
 
-func (s *deviceGaps) totals() []report.Fact {
-	sum, isLimited := s.sum()
-	operations, untimed, known, all := int64(0), s.idle.UntimedOperations, 0.0, 0.0
-	for _, d := range s.idle.Devices {
+func (dg *deviceGaps) totals() []report.Fact {
+	sum, isLimited := dg.sum()
+	operations, untimed, known, all := int64(0), dg.idle.UntimedOperations, 0.0, 0.0
+	for _, d := range dg.idle.Devices {
 		operations, untimed = operations+d.Operations, untimed+d.UnknownOperations
 		known, all = known+d.ExplainedPct()*d.Time.Idle.ProbableNs, all+d.Time.Idle.ProbableNs
 	}
@@ -149,12 +149,12 @@ var deviceColumns = slices.Concat(
 	ownerColumns,
 )
 
-func (s *deviceGaps) deviceTable() report.Table {
+func (dg *deviceGaps) deviceTable() report.Table {
 	table := report.Table{
 		Name: "devices", Title: "idle time of the GPU", Columns: deviceColumns, Keys: []string{"pid", "device"},
 		HideFirst: []string{"unrecorded_ns", "timed_pct", "span_ns"},
 	}
-	for _, d := range s.idle.Devices {
+	for _, d := range dg.idle.Devices {
 		isLimited := d.IsLimited()
 		table.Add(report.JoinValues(
 			estimateValues("idle", &d.Time, d.Time.Idle, isLimited),
@@ -165,14 +165,14 @@ func (s *deviceGaps) deviceTable() report.Table {
 				"explained_pct": d.ExplainedPct(),
 				"timed_pct": units.Percent(
 					d.Operations,
-					d.Operations+d.UnknownOperations+s.idle.UntimedOperations,
+					d.Operations+d.UnknownOperations+dg.idle.UntimedOperations,
 				),
 				"operations":      d.Operations,
 				"late_operations": d.LateOperations,
 				"span_ns":         int64(d.Time.SpanNs),
 				"unrecorded_ns":   int64(d.Time.UnrecordedNs),
 			},
-			s.ownerValues(d),
+			dg.ownerValues(d),
 		))
 	}
 	return table
@@ -218,9 +218,9 @@ var causeColumns = slices.Concat(
 	},
 )
 
-func (s *deviceGaps) causeTable() report.Table {
+func (dg *deviceGaps) causeTable() report.Table {
 	table := report.Table{Name: "causes", Title: "causes", Columns: causeColumns, HideFirst: []string{"pid", "device"}}
-	for _, d := range s.idle.Devices {
+	for _, d := range dg.idle.Devices {
 		for _, c := range d.Causes {
 			table.Add(report.JoinValues(
 				estimateValues("share", &d.Time, c.Time, d.IsLimited()),
@@ -230,11 +230,11 @@ func (s *deviceGaps) causeTable() report.Table {
 					),
 					"gaps":       c.Gaps,
 					"longest_ns": c.LongestNs,
-					"line":       s.siteOf(c.Stack),
-					"cause":      CauseText(s.idle, c),
-					"after":      s.siteOf(c.After),
+					"line":       dg.siteOf(c.Stack),
+					"cause":      CauseText(dg.idle, c),
+					"after":      dg.siteOf(c.After),
 				},
-				s.ownerValues(d),
+				dg.ownerValues(d),
 			))
 		}
 	}
@@ -267,33 +267,33 @@ var idleColumns = slices.Concat(
 	},
 )
 
-func (s *deviceGaps) idleTable() report.Table {
+func (dg *deviceGaps) idleTable() report.Table {
 	table := report.Table{
 		Name:      "idle",
 		Title:     "longest gaps",
 		Columns:   idleColumns,
 		HideFirst: []string{"tid", "pid", "device"},
 	}
-	if s.hasHost() {
+	if dg.hasHost() {
 		table.Columns = append(slices.Clone(idleColumns), gapHostColumn)
 	}
-	for _, d := range s.idle.Devices {
+	for _, d := range dg.idle.Devices {
 		for i := range d.Gaps {
 			g := &d.Gaps[i]
-			if g.LengthNs() < s.min {
+			if g.LengthNs() < dg.min {
 				continue
 			}
-			row := table.Add(report.JoinValues(s.hostValues(g), report.Values{
+			row := table.Add(report.JoinValues(dg.hostValues(g), report.Values{
 				"dur_ns": g.LengthNs(),
 				"min_ns": g.MinNs,
 				"max_ns": g.MaxNs,
-				"at_ns":  g.FromNs - s.t.RecordingWindow().FromNs,
+				"at_ns":  g.FromNs - dg.t.RecordingWindow().FromNs,
 				"tid":    int64(g.Tid),
-				"next":   units.TextOrNil(s.operationText(g.NextOp, g.NextLabel)),
-				"line":   s.siteOf(g.Cause.Stack),
-				"cause":  CauseText(s.idle, &g.Cause),
-			}, s.ownerValues(d)))
-			row.StackID, row.Evidence = g.Cause.Stack, s.evidence(g)
+				"next":   units.TextOrNil(dg.operationText(g.NextOp, g.NextLabel)),
+				"line":   dg.siteOf(g.Cause.Stack),
+				"cause":  CauseText(dg.idle, &g.Cause),
+			}, dg.ownerValues(d)))
+			row.StackID, row.Evidence = g.Cause.Stack, dg.evidence(g)
 		}
 	}
 	table.Sort("dur_ns")
@@ -304,13 +304,13 @@ func (s *deviceGaps) idleTable() report.Table {
 }
 
 // evidence returns a sentence on the cause of a gap.
-func (s *deviceGaps) evidence(g *idle.Gap) string {
+func (dg *deviceGaps) evidence(g *idle.Gap) string {
 	if g.Cause.Stack == 0 {
 		return "the cause is unknown"
 	}
-	text := CauseText(s.idle, &g.Cause)
+	text := CauseText(dg.idle, &g.Cause)
 	if g.Cause.After != 0 && g.Cause.Reason == idle.ReasonOutside {
-		text += fmt.Sprintf(" after its call at %s", s.t.SiteOfStack(g.Cause.After))
+		text += fmt.Sprintf(" after its call at %s", dg.t.SiteOfStack(g.Cause.After))
 	}
 	return text + "; stack of the line:"
 }
@@ -363,12 +363,17 @@ var sliceColumns = slices.Concat(spanColumns, []report.Column{
 var phaseColumns = slices.Concat(spanColumns, ownerColumns)
 
 // spanValues returns the cells of spanColumns.
-func (s *deviceGaps) spanValues(d *idle.Device, span *idle.Span) report.Values {
+func (dg *deviceGaps) spanValues(d *idle.Device, span *idle.Span) report.Values {
 	low, probable, high := span.Time.BusyPct()
 	values := report.Values{
-		"at_ns": span.Window.FromNs - s.t.RecordingWindow().FromNs, "dur_ns": span.Window.DurNs(), "busy_pct": probable,
-		"busy_min_pct": low, "busy_max_pct": high, "bound": boundText(span.Bound), "queue_p50": span.DepthP50,
-		"queue_max": span.DepthMax,
+		"at_ns":        span.Window.FromNs - dg.t.RecordingWindow().FromNs,
+		"dur_ns":       span.Window.DurNs(),
+		"busy_pct":     probable,
+		"busy_min_pct": low,
+		"busy_max_pct": high,
+		"bound":        boundText(span.Bound),
+		"queue_p50":    span.DepthP50,
+		"queue_max":    span.DepthMax,
 	}
 	if d.IsLimited() {
 		values["busy_pct"] = nil
@@ -378,17 +383,17 @@ func (s *deviceGaps) spanValues(d *idle.Device, span *idle.Span) report.Values {
 			values[key] = nil
 		}
 	}
-	return report.JoinValues(values, s.ownerValues(d))
+	return report.JoinValues(values, dg.ownerValues(d))
 }
 
-func (s *deviceGaps) sliceTable() report.Table {
+func (dg *deviceGaps) sliceTable() report.Table {
 	table := report.Table{
 		Name: "slices", Title: "the queue of the GPU over time", Columns: sliceColumns, Secondary: true,
 		HideFirst: []string{"pid", "device", "dur_ns"},
 	}
-	for _, d := range s.idle.Devices {
+	for _, d := range dg.idle.Devices {
 		for _, span := range d.Slices() {
-			table.Add(report.JoinValues(s.spanValues(d, &span), report.Values{
+			table.Add(report.JoinValues(dg.spanValues(d, &span), report.Values{
 				"delay_p50_ns": span.StartDelay.Quantile(0.5), "delay_p95_ns": span.StartDelay.Quantile(0.95),
 			}))
 		}
@@ -396,14 +401,14 @@ func (s *deviceGaps) sliceTable() report.Table {
 	return table
 }
 
-func (s *deviceGaps) phaseTable() report.Table {
+func (dg *deviceGaps) phaseTable() report.Table {
 	table := report.Table{
 		Name: "phases", Title: "phases bound by CPU or GPU", Columns: phaseColumns, Secondary: true,
 		HideFirst: []string{"pid", "device"},
 	}
-	for _, d := range s.idle.Devices {
+	for _, d := range dg.idle.Devices {
 		for _, span := range d.Phases() {
-			table.Add(s.spanValues(d, &span))
+			table.Add(dg.spanValues(d, &span))
 		}
 	}
 	return table

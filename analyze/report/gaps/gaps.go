@@ -3,7 +3,7 @@ package gaps
 import (
 	"cmp"
 
-	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -40,20 +40,45 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 // *quality.MissingClassError if the recording lacks necessary classes of calls, and a *report.SortError
 // for an unknown opt.Sort.
 func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
-	t = t.NewView()
+	return report.RunSurvey(t, opt.Options, func(sv *survey.Survey, _ query.Options) (report.FinishFunc, error) {
+		return CollectWithOptions(sv, opt)
+	})
+}
+
+// Collect is CollectWithOptions with the defaults of Run.
+func Collect(sv *survey.Survey, opt query.Options) (report.FinishFunc, error) {
+	return CollectWithOptions(sv, Options{Options: opt})
+}
+
+// CollectWithOptions adds the observers of the report to a survey. Its errors are those of RunWithOptions.
+func CollectWithOptions(sv *survey.Survey, opt Options) (report.FinishFunc, error) {
+	t := sv.Timeline
 	if err := quality.CheckClasses(t, "gaps", NeededCallClasses); err != nil {
 		return nil, err
 	}
 	opt.MinGapNs = cmp.Or(opt.MinGapNs, DefaultMinGapNs)
-	if r, err := runDevices(t, opt); r != nil || err != nil {
-		return r, err
+	if len(t.Facts.Channels) > 0 {
+		return collectDevices(sv, opt), nil
 	}
-	sc := NewScan(calls.NewCallReader(t, &opt.Filter, format.KindLaunch),
-		opt.MinGapNs, cmp.Or(opt.Top, DefaultMaxGaps))
-	counts, err := calls.CountReplayWhile(t, func() error { return sc.EachCall(sc.AddLaunch) })
-	if err != nil {
-		return nil, err
+	return collectLaunches(sv, opt), nil
+}
+
+// collectLaunches adds the observer of launches for the report without GPU times.
+func collectLaunches(sv *survey.Survey, opt Options) report.FinishFunc {
+	isTimed := len(sv.Timeline.Facts.Channels) > 0
+	sc := NewScan(sv.Reader, opt.MinGapNs, cmp.Or(opt.Top, DefaultMaxGaps))
+	sv.Add(survey.Observer{Kinds: []string{format.KindLaunch}, Call: sc.AddLaunch})
+	return func() (*report.Report, error) {
+		if !isTimed && len(sv.Timeline.Facts.Channels) > 0 { // the recording has grown by GPU times
+			return RunWithOptions(sv.Timeline, opt)
+		}
+		return sc.report(sv, &opt)
 	}
+}
+
+// report returns the report without GPU times after the survey.
+func (sc *Scan) report(sv *survey.Survey, opt *Options) (*report.Report, error) {
+	t := sv.Timeline
 	sc.SelectLongestGaps()
 	sc.FindGPUActivity()
 	if err := sc.FindCPUActivity(); err != nil {
@@ -62,7 +87,7 @@ func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	r := &report.Report{
 		Command: "gaps",
 		Window:  sc.Window,
-		Quality: quality.OfRecording(t, counts),
+		Quality: quality.OfRecording(t, sv.Counts),
 		Notes:   t.Facts.Notes,
 	}
 	result := ""

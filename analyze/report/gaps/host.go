@@ -39,15 +39,15 @@ func newHostTable() report.Table {
 }
 
 // hasHost reports whether the recording has rows of class host for the devices.
-func (s *deviceGaps) hasHost() bool { return hosttime.HasRows(s.t) }
+func (dg *deviceGaps) hasHost() bool { return hosttime.HasRows(dg.t) }
 
 // hostTable returns a table with one row per device, cause and line.
-func (s *deviceGaps) hostTable() report.Table {
+func (dg *deviceGaps) hostTable() report.Table {
 	table := newHostTable()
-	for _, d := range s.idle.Devices {
+	for _, d := range dg.idle.Devices {
 		for _, e := range d.Host {
 			row := table.Add(report.JoinValues(
-				hostcause.Values(s.t, e, d.Time.Idle.ProbableNs), s.ownerValues(d)))
+				hostcause.Values(dg.t, e, d.Time.Idle.ProbableNs), dg.ownerValues(d)))
 			row.StackID = e.Stack
 		}
 	}
@@ -56,24 +56,28 @@ func (s *deviceGaps) hostTable() report.Table {
 }
 
 // hostTotals returns the share of the time in which the host was late that is explained.
-func (s *deviceGaps) hostTotals() []report.Fact {
+func (dg *deviceGaps) hostTotals() []report.Fact {
 	known, all := 0.0, 0.0
-	for _, d := range s.idle.Devices {
+	for _, d := range dg.idle.Devices {
 		known, all = known+d.HostExplainedPct()*d.HostNs, all+d.HostNs
 	}
 	return report.NewFacts(hostTotalColumns, report.Values{"host_explained_pct": known / max(1, all)})
 }
 
 // mainHostText says what the host did for most of the time in which it was late; "" if nothing is known.
-func (s *deviceGaps) mainHostText(d *idle.Device) string {
+func (dg *deviceGaps) mainHostText(d *idle.Device) string {
 	if len(d.Host) == 0 || !d.Host[0].Cause.IsKnown() {
 		return ""
 	}
 	most := d.Host[0]
-	return fmt.Sprintf("; the host %s (%.0f%% of that)", hostcause.Text(s.t, &most.Place), 100*most.Ns/max(1, d.HostNs))
+	return fmt.Sprintf(
+		"; the host %s (%.0f%% of that)",
+		hostcause.Text(dg.t, &most.Place),
+		100*most.Ns/max(1, d.HostNs),
+	)
 }
 
-// HostTime tells what the threads of a process that ended gaps did in them.
+// HostTime has what the threads of a process that ended gaps did in them.
 type HostTime struct {
 	// Track is that of all devices of the process, or that of its only device.
 	Track   DeviceTrack
@@ -110,7 +114,7 @@ func (sc *Scan) addHostTime(fromNs int64, c *calls.Call) {
 	b.Add(hostKey{c.Site}, origin.Thread{Pid: c.Pid, Tid: c.Tid}, fromNs, c.StartNs, 1)
 }
 
-// FindHostTime tells what the host did in the gaps, by process. Call it once, after SelectLongestGaps. Without
+// FindHostTime finds what the host did in the gaps, by process. Call it once, after SelectLongestGaps. Without
 // rows of class host it returns none.
 func (sc *Scan) FindHostTime() (list []HostTime, err error) {
 	for _, track := range sc.SortedTracks() {
@@ -178,13 +182,13 @@ func (sc *Scan) addHostTable(r *report.Report, top int) error {
 }
 
 // hostValues returns the cell of gapHostColumn, if the table has it.
-func (s *deviceGaps) hostValues(g *idle.Gap) report.Values {
+func (dg *deviceGaps) hostValues(g *idle.Gap) report.Values {
 	switch {
-	case !s.hasHost():
+	case !dg.hasHost():
 		return nil
 	case g.Host.Ns == 0:
 		return report.Values{"host": nil}
 	}
 	share := 100 * float64(g.Host.Ns) / float64(g.LengthNs())
-	return report.Values{"host": fmt.Sprintf("%s (%.0f%%)", hostcause.Text(s.t, &g.Host.Place), share)}
+	return report.Values{"host": fmt.Sprintf("%s (%.0f%%)", hostcause.Text(dg.t, &g.Host.Place), share)}
 }

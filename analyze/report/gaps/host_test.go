@@ -60,15 +60,15 @@ func hostJob(r *gpuprogram.HostRecorder) *gpuprogram.Job {
 func TestHostGoldens(t *testing.T) {
 	testclass.Unit(t)
 	for _, timed := range []bool{true, false} {
-		tp := hostJob(new(gpuprogram.HostRecorder)).Recording(t, 0)
+		recording := hostJob(new(gpuprogram.HostRecorder)).Recording(t, 0)
 		name := "host_timed"
 		if !timed {
 			name = "host_untimed"
-			tp.RemoveRows(func(r *format.Row) bool {
+			recording.RemoveRows(func(r *format.Row) bool {
 				return r.Kind == format.KindProgress || r.Kind == format.KindChannel
 			})
 		}
-		r, err := gaps.Run(tp.Timeline(), query.Options{})
+		r, err := gaps.Run(recording.Timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -64,7 +64,7 @@ type Gap struct {
 
 // recordedNs returns the time between the first and last launch in which launches were recorded,
 // ns.
-func (s *trackGaps) recordedNs() int64 { return s.UntilNs - s.FirstNs - s.unrecordedNs }
+func (g *trackGaps) recordedNs() int64 { return g.UntilNs - g.FirstNs - g.unrecordedNs }
 
 // DurNs returns the length of the gap, ns.
 func (g *Gap) DurNs() int64 { return g.ToNs - g.FromNs }

@@ -15,7 +15,7 @@ captured it, and the driver memory that was allocated during the capture. It sho
 number of launches and the CPU time of a launch. With GPU times it also shows how long a
 launch ran on the GPU.
 
-A graph that is instantiated again has a new row. The nodes are known if the recording has
+Each instantiation of a graph has a row of its own. The nodes are known if the recording has
 the calls that built the graph.`,
 	Example: `  gpurec analyze graphs run.parquet
   gpurec analyze graphs --pid 4711 --sort captured_bytes run.parquet
@@ -37,8 +37,9 @@ the calls that built the graph.`,
 		{Title: "totals", Columns: totalColumns},
 		{Title: "totals with GPU times", Columns: gputime.TotalColumns},
 	},
-	Needs: neededCallClasses,
-	Run:   Run,
+	Needs:   neededCallClasses,
+	Run:     Run,
+	Collect: Collect,
 }
 
 // neededCallClasses are the classes of calls that the report needs. Calls that build graphs add nodes and lines.

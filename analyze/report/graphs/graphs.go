@@ -2,8 +2,8 @@ package graphs
 
 import (
 	"github.com/gpurec/gpurec/analyze/model/activity"
-	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/graph"
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -16,11 +16,16 @@ import (
 // Run reports the executable graphs that are launched or instantiated in the window. It returns a
 // *quality.MissingClassError if launches were not recorded, and a *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	t = t.NewView()
+	return report.RunSurvey(t, opt, Collect)
+}
+
+// Collect adds the observers of the report to a survey. Its errors are those of Run.
+func Collect(sv *survey.Survey, opt query.Options) (report.FinishFunc, error) {
+	t := sv.Timeline
 	if err := quality.CheckClasses(t, "graphs", neededCallClasses); err != nil {
 		return nil, err
 	}
-	sc := &scan{CallReader: calls.NewCallReader(t, &opt.Filter, format.KindLaunch)}
+	sc := &scan{CallReader: sv.Reader}
 	sc.creation = creation{t: t, sites: &sc.Sites}
 	if err := sc.read(); err != nil {
 		return nil, err
@@ -29,17 +34,19 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if sc.contents, err = graph.Read(t); err != nil {
 		return nil, err
 	}
-	counts, err := calls.CountReplayWhile(t, func() error {
-		if err := sc.EachCall(sc.addCall); err != nil {
+	sv.Add(survey.Observer{
+		Kinds: []string{format.KindLaunch}, Call: sc.addCall,
+		Alongside: func() (err error) {
+			sc.times, err = activity.TimesOf(t, sc.Window)
 			return err
-		}
-		var err error
-		sc.times, err = activity.TimesOf(t, sc.Window)
-		return err
+		},
 	})
-	if err != nil {
-		return nil, err
-	}
+	return func() (*report.Report, error) { return sc.report(sv, &opt) }, nil
+}
+
+// report returns the report after the survey.
+func (sc *scan) report(sv *survey.Survey, opt *query.Options) (*report.Report, error) {
+	t := sv.Timeline
 	list := sc.shown(&opt.Filter)
 	gpu := sc.addGPUTimes(list)
 	table := sc.graphTable(list, gpu.AllNs())
@@ -50,7 +57,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	r := &report.Report{
 		Command: "graphs",
 		Window:  sc.Window,
-		Quality: quality.OfRecording(t, counts),
+		Quality: quality.OfRecording(t, sv.Counts),
 		Notes:   t.Facts.Notes,
 		Facts:   newFacts(list),
 		Totals:  newTotals(list),

@@ -30,11 +30,11 @@ const (
 // and a memset, and its handle is used again for a graph without a capture. The second is never launched, and the
 // third is older than the recording.
 func record(t testing.TB) *analyzetest.TestRecording {
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	at := int64(0)
 	call := func(kind, name, site string, ptr, src int64) *format.Row {
 		at += ms
-		r := analyzetest.SetStackAndSite(tp.AddCall(kind, name, at, 10*us), 0, site)
+		r := analyzetest.SetStackAndSite(recording.AddCall(kind, name, at, 10*us), 0, site)
 		r.Stream, r.Ptr, r.SrcPtr = stream, ptr, src
 		return r
 	}
@@ -45,7 +45,7 @@ func record(t testing.TB) *analyzetest.TestRecording {
 	}
 	alloc := func(kind string, bytes int64) *format.Row {
 		at += ms
-		r := tp.AddAlloc(at, 10*us, 0x7f0000000000+at, bytes)
+		r := recording.AddAlloc(at, 10*us, 0x7f0000000000+at, bytes)
 		r.MemoryKind = kind
 		return r
 	}
@@ -74,12 +74,12 @@ func record(t testing.TB) *analyzetest.TestRecording {
 	call(format.KindLaunch, "cuGraphLaunch", launchSite, firstExec, 0)
 	call(format.KindLaunch, "cuGraphLaunch", launchSite, earlierExec, 0)
 	call(format.KindLaunch, "cuLaunchKernel", launchSite, 0, 0).Kernel = "relu"
-	return tp
+	return recording
 }
 
-func run(t *testing.T, tp *analyzetest.TestRecording, opt query.Options) *report.Report {
+func run(t *testing.T, recording *analyzetest.TestRecording, opt query.Options) *report.Report {
 	t.Helper()
-	r, err := graphs.Run(tp.Timeline(), opt)
+	r, err := graphs.Run(recording.Timeline(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestGraphs(t *testing.T) {
 
 func TestFilters(t *testing.T) {
 	testclass.Unit(t)
-	tp := record(t)
+	recording := record(t)
 	for name, c := range map[string]struct {
 		filter query.Filter
 		want   []string
@@ -124,7 +124,7 @@ func TestFilters(t *testing.T) {
 		"stream":          {query.Filter{Streams: []int64{0x8000}}, nil},
 		"late":            {query.Filter{FromNs: analyzetest.Epoch + 22*ms + 500*us}, []string{"0xb100", "0xb900"}},
 	} {
-		r := run(t, tp, query.Options{Filter: c.filter})
+		r := run(t, recording, query.Options{Filter: c.filter})
 		if got := analyzetest.ColumnTexts(t, r, "graphs", "graph"); !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
@@ -155,9 +155,9 @@ func TestGPUTimes(t *testing.T) {
 
 func TestNoGraphs(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
-	tp.AddLaunch(ms, us, "gemm", stream, 0)
-	r := run(t, tp, query.Options{})
+	recording := analyzetest.NewTestRecording(t)
+	recording.AddLaunch(ms, us, "gemm", stream, 0)
+	r := run(t, recording, query.Options{})
 	if len(r.Tables[0].Rows) > 0 || r.Facts[0].Value != "no graph was instantiated or launched in the window" {
 		t.Errorf("got %v, %v", r.Facts, r.Tables[0].Rows)
 	}

@@ -24,14 +24,14 @@ shows:
   - the outlier among equal processes
   - the rank that the others of a job wait for: it is missing, died, or calls something else
 
-A process that was already hung when the recording started makes no calls. It hangs if the
-recorded stacks of its threads show it. Without stacks it is reported as "silent", with
-advice where to look next.
+A process that was already hung when the recording started makes no calls. Its state
+comes from the recorded stacks of its threads. Without stacks it is reported as "silent",
+with advice where to look next.
 
 With several files, hang compares the ranks of one job. Record each host or each rank, and
 give all recordings, or a folder with them. The ranks need calls of NCCL in their
-recordings. The order of events of different hosts has an error: that of their clocks,
-which hang bounds by NTP and by collectives.`,
+recordings. The order of events on different hosts is only as exact as their clocks agree.
+hang bounds their difference by NTP and by collectives.`,
 	Example: `  gpurec analyze hang run.parquet
   gpurec analyze hang node1.parquet node2.parquet
   gpurec analyze hang run/
@@ -64,6 +64,7 @@ which hang bounds by NTP and by collectives.`,
 	Page:      HTMLSection,
 	Needs:     NeededCallClasses,
 	Run:       Run,
+	Collect:   Collect,
 	RunJob:    RunJob,
 	Configure: configure,
 }

@@ -47,14 +47,14 @@ func stuckJob(
 func TestHangNamesTheStuckKernel(t *testing.T) {
 	testclass.Unit(t)
 	for seed := range uint64(gpuprogram.Seeds(5)) {
-		tp, truth, behind := stuckJob(t, seed, seed%2 == 0, "softmax_backward")
-		r := newHangReport(t, tp, hang.Options{})
+		recording, truth, behind := stuckJob(t, seed, seed%2 == 0, "softmax_backward")
+		r := newHangReport(t, recording, hang.Options{})
 		table := tableNamed(r, "gpu_operations")
 		if table == nil || len(table.Rows) != 1 {
 			t.Fatalf("seed %d: no operation", seed)
 		}
 		row := &table.Rows[0]
-		since := tp.Meta.EndNs - truth.StartNs
+		since := recording.Meta.EndNs - truth.StartNs
 		off := table.Cell(row, "running_ns").(int64) - since
 		within := table.Cell(row, "running_error_ns").(int64) + 3*analyzetest.Us
 		if table.Cell(row, "operation") != "softmax_backward" || table.Cell(row, "number") != truth.Number ||
@@ -91,8 +91,8 @@ func firstFact(r *report.Report, key string) string {
 
 func TestHangReportWithGPUTimes(t *testing.T) {
 	testclass.Unit(t)
-	tp, _, _ := stuckJob(t, 1, true, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
-	analyzetest.CompareGoldenReports(t, newHangReport(t, tp, hang.Options{}), "hanggpu", 150)
+	recording, _, _ := stuckJob(t, 1, true, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
+	analyzetest.CompareGoldenReports(t, newHangReport(t, recording, hang.Options{}), "hanggpu", 150)
 }
 
 // TestHangWithoutStuckOperation checks that a process that waits on the host is not called stuck on the GPU.

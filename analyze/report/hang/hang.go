@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -32,19 +32,34 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 // hang, in which call, and since when. It returns a *quality.MissingClassError if the recording
 // lacks necessary classes of calls, and a *report.SortError for an unknown opt.Sort.
 func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
-	t = t.NewView()
+	return report.RunSurvey(t, opt.Options, func(sv *survey.Survey, _ query.Options) (report.FinishFunc, error) {
+		return CollectWithOptions(sv, opt)
+	})
+}
+
+// Collect is CollectWithOptions with the defaults of Run.
+func Collect(sv *survey.Survey, opt query.Options) (report.FinishFunc, error) {
+	return CollectWithOptions(sv, Options{Options: opt})
+}
+
+// CollectWithOptions adds the observers of the report to a survey. Its errors are those of RunWithOptions.
+func CollectWithOptions(sv *survey.Survey, opt Options) (report.FinishFunc, error) {
+	t := sv.Timeline
 	if err := quality.CheckClasses(t, "hang", NeededCallClasses); err != nil {
 		return nil, err
 	}
 	if opt.LongNs <= 0 {
 		opt.LongNs = DefaultLongCallNs
 	}
-	counts, err := calls.CountReplayWhile(t, func() error { return nil }) // the quality block needs them
-	if err != nil {
-		return nil, err
-	}
 	s := NewScan(t, &opt)
-	polls, err := s.readRecording()
+	sv.Add(survey.Observer{CallGroup: s.ReadSpan, MemoryGroup: s.ReadSpan})
+	return func() (*report.Report, error) { return s.report(sv, &opt) }, nil
+}
+
+// report returns the report after the survey.
+func (s *Scan) report(sv *survey.Survey, opt *Options) (*report.Report, error) {
+	t := sv.Timeline
+	polls, err := s.finishReading()
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +74,7 @@ func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	s.addThreadStates(verdicts)
 	groups := s.groupProcesses(verdicts, silent)
 	r := &report.Report{
-		Command: "hang", Window: s.Window, Quality: quality.OfRecording(t, counts), Notes: t.Facts.Notes,
+		Command: "hang", Window: s.Window, Quality: quality.OfRecording(t, sv.Counts), Notes: t.Facts.Notes,
 		Sentences: []string{"result", "gpu_operation", "advice", "look_at"},
 	}
 	if len(s.Processes)+len(silent) == 0 && t.Scan.Events > 0 {
@@ -81,7 +96,7 @@ func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 		identities.Name, identities.Title = "identities", "identities of processes"
 		r.Tables = append(r.Tables, identities)
 	}
-	if err := addRanks(r, t, &opt); err != nil {
+	if err := addRanks(r, t, opt); err != nil {
 		return nil, err
 	}
 	for i := range r.Tables {
@@ -98,12 +113,9 @@ func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	return r, nil
 }
 
-// readRecording reads the calls, the details of calls that the report may show, and the poll
-// counters.
-func (s *Scan) readRecording() (*pollCounts, error) {
-	if err := s.readCalls(); err != nil {
-		return nil, err
-	}
+// finishReading reads the details of calls that the report may show, and the poll counters, after all calls.
+func (s *Scan) finishReading() (*pollCounts, error) {
+	s.markUnrecordedLaunches()
 	s.RequestAllDetails()
 	if err := s.ReadDetails(); err != nil {
 		return nil, err

@@ -14,9 +14,9 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-func newHangReport(t *testing.T, tp *analyzetest.TestRecording, opt hang.Options) *report.Report {
+func newHangReport(t *testing.T, recording *analyzetest.TestRecording, opt hang.Options) *report.Report {
 	t.Helper()
-	r, err := hang.RunWithOptions(tp.Timeline(), opt)
+	r, err := hang.RunWithOptions(recording.Timeline(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,73 +30,75 @@ func TestHangVerdicts(t *testing.T) {
 		tape func(*analyzetest.TestRecording)
 		want string // verdict and confidence of each thread
 	}{
-		"works to the end": {func(tp *analyzetest.TestRecording) {
-			tp.AddWorkingThread(42, 42, 0, 60*analyzetest.Second, launch, "cuLaunchKernel")
+		"works to the end": {func(recording *analyzetest.TestRecording) {
+			recording.AddWorkingThread(42, 42, 0, 60*analyzetest.Second, launch, "cuLaunchKernel")
 		}, "alive high"},
-		"a call that does not end": {func(tp *analyzetest.TestRecording) {
-			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
+		"a call that does not end": {func(recording *analyzetest.TestRecording) {
+			recording.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
+			recording.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
 		}, "hanging high"},
-		"a call that just began": {func(tp *analyzetest.TestRecording) {
-			tp.AddWorkingThread(42, 42, 0, 60*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.AddOpenCall(42, 42, 59900*analyzetest.Ms, sync, "cuStreamSynchronize")
+		"a call that just began": {func(recording *analyzetest.TestRecording) {
+			recording.AddWorkingThread(42, 42, 0, 60*analyzetest.Second, launch, "cuLaunchKernel")
+			recording.AddOpenCall(42, 42, 59900*analyzetest.Ms, sync, "cuStreamSynchronize")
 		}, "alive high"},
-		"such calls take long": {func(tp *analyzetest.TestRecording) {
-			tp.AddCall(sync, "cuStreamSynchronize", analyzetest.Second, 20*analyzetest.Second)
-			tp.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
+		"such calls take long": {func(recording *analyzetest.TestRecording) {
+			recording.AddCall(sync, "cuStreamSynchronize", analyzetest.Second, 20*analyzetest.Second)
+			recording.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
 		}, "waiting high"},
-		"three times as long": {func(tp *analyzetest.TestRecording) {
-			tp.AddCall(sync, "cuStreamSynchronize", analyzetest.Second, 10*analyzetest.Second)
-			tp.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
+		"three times as long": {func(recording *analyzetest.TestRecording) {
+			recording.AddCall(sync, "cuStreamSynchronize", analyzetest.Second, 10*analyzetest.Second)
+			recording.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
 		}, "hanging high"},
-		"another thread makes progress": {func(tp *analyzetest.TestRecording) {
-			tp.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
-			tp.AddWorkingThread(42, 43, 0, 60*analyzetest.Second, launch, "cuLaunchKernel")
+		"another thread makes progress": {func(recording *analyzetest.TestRecording) {
+			recording.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
+			recording.AddWorkingThread(42, 43, 0, 60*analyzetest.Second, launch, "cuLaunchKernel")
 		}, "waiting high, alive high"},
-		"calls end": {func(tp *analyzetest.TestRecording) {
-			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
+		"calls end": {func(recording *analyzetest.TestRecording) {
+			recording.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
 		}, "idle high"},
-		"pauses are usual": {func(tp *analyzetest.TestRecording) {
-			tp.AddWorkingThread(42, 42, 0, analyzetest.Second, launch, "cuLaunchKernel")
-			tp.AddWorkingThread(42, 42, 20*analyzetest.Second, 50*analyzetest.Second, launch, "cuLaunchKernel")
+		"pauses are usual": {func(recording *analyzetest.TestRecording) {
+			recording.AddWorkingThread(42, 42, 0, analyzetest.Second, launch, "cuLaunchKernel")
+			recording.AddWorkingThread(42, 42, 20*analyzetest.Second, 50*analyzetest.Second, launch, "cuLaunchKernel")
 		}, "alive high"},
-		"hardly ever did a thing": {func(tp *analyzetest.TestRecording) {
-			tp.AddWorkingThread(42, 42, 0, 300*analyzetest.Ms, launch, "cuLaunchKernel")
+		"hardly ever did a thing": {func(recording *analyzetest.TestRecording) {
+			recording.AddWorkingThread(42, 42, 0, 300*analyzetest.Ms, launch, "cuLaunchKernel")
 		}, "idle medium"},
-		"the process has ended": {func(tp *analyzetest.TestRecording) {
-			tp.AddWorkingThread(42, 42, 0, 300*analyzetest.Ms, launch, "cuLaunchKernel")
-			tp.AddExit(42, analyzetest.Second)
+		"the process has ended": {func(recording *analyzetest.TestRecording) {
+			recording.AddWorkingThread(42, 42, 0, 300*analyzetest.Ms, launch, "cuLaunchKernel")
+			recording.AddExit(42, analyzetest.Second)
 		}, "ended high"},
-		"asks in a loop": {func(tp *analyzetest.TestRecording) {
-			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.AddEventQueryCount(30*analyzetest.Second, 30*analyzetest.Second, 30e6)
+		"asks in a loop": {func(recording *analyzetest.TestRecording) {
+			recording.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
+			recording.AddEventQueryCount(30*analyzetest.Second, 30*analyzetest.Second, 30e6)
 		}, "polling high"},
-		"a watchdog asks": {func(tp *analyzetest.TestRecording) {
-			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.AddEventQueryCount(30*analyzetest.Second, 30*analyzetest.Second, 300)
+		"a watchdog asks": {func(recording *analyzetest.TestRecording) {
+			recording.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
+			recording.AddEventQueryCount(30*analyzetest.Second, 30*analyzetest.Second, 300)
 		}, "idle high"},
-		"asked while it was busy": {func(tp *analyzetest.TestRecording) {
-			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
-			tp.AddEventQueryCount(0, 30*analyzetest.Second, 30e6)
+		"asked while it was busy": {func(recording *analyzetest.TestRecording) {
+			recording.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
+			recording.AddEventQueryCount(0, 30*analyzetest.Second, 30e6)
 		}, "idle high"},
-		"calls were lost meanwhile": {func(tp *analyzetest.TestRecording) {
-			tp.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuCtxSynchronize")
-			tp.AddRow(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch + 40*analyzetest.Second, DurNs: analyzetest.Second, Value: 7})
+		"calls were lost meanwhile": {func(recording *analyzetest.TestRecording) {
+			recording.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuCtxSynchronize")
+			recording.AddRow(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch + 40*analyzetest.Second, DurNs: analyzetest.Second, Value: 7})
 		}, "hanging low"},
-		"calls were lost before": {func(tp *analyzetest.TestRecording) {
-			tp.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuCtxSynchronize")
-			tp.AddRow(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch, DurNs: analyzetest.Second, Value: 7})
+		"calls were lost before": {func(recording *analyzetest.TestRecording) {
+			recording.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuCtxSynchronize")
+			recording.AddRow(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch, DurNs: analyzetest.Second, Value: 7})
 		}, "hanging high"},
-		"may be inside of a launch": {func(tp *analyzetest.TestRecording) {
-			tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
-			r := tp.AddCall(launch, "cuLaunchKernel", 31*analyzetest.Second, 0)
+		"may be inside of a launch": {func(recording *analyzetest.TestRecording) {
+			recording.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
+			r := recording.AddCall(launch, "cuLaunchKernel", 31*analyzetest.Second, 0)
 			r.Flags = format.FlagNoReturn
 		}, "idle medium"},
 	} {
-		tp := analyzetest.NewTestRecording(t)
-		tp.AddRow(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1})
-		c.tape(tp)
-		r := newHangReport(t, tp, hang.Options{})
+		recording := analyzetest.NewTestRecording(t)
+		recording.AddRow(
+			format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1},
+		)
+		c.tape(recording)
+		r := newHangReport(t, recording, hang.Options{})
 		var got []string
 		levels := analyzetest.ColumnTexts(t, r, "threads", "confidence")
 		for i, v := range analyzetest.ColumnTexts(t, r, "threads", "verdict") {
@@ -142,9 +144,11 @@ func TestTheRankThatIsMissingIsNamed(t *testing.T) {
 
 // silentTape returns a recording of a process that makes no call.
 func silentTape(t testing.TB) *analyzetest.TestRecording {
-	tp := analyzetest.NewTestRecording(t)
-	tp.AddRow(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1})
-	return tp
+	recording := analyzetest.NewTestRecording(t)
+	recording.AddRow(
+		format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1},
+	)
+	return recording
 }
 
 func TestHangBeforeTheRecordingIsSilence(t *testing.T) {
@@ -156,20 +160,24 @@ func TestHangBeforeTheRecordingIsSilence(t *testing.T) {
 	}{
 		"silent": {func(*analyzetest.TestRecording) {}, "silent: process 42 train made no CUDA call in the recorded " +
 			"1m0s"},
-		"two": {func(tp *analyzetest.TestRecording) {
-			tp.AddRow(format.Row{Kind: format.KindProcess, Name: "train", Pid: 43, StartNs: analyzetest.Epoch, Device: -1})
+		"two": {func(recording *analyzetest.TestRecording) {
+			recording.AddRow(format.Row{Kind: format.KindProcess, Name: "train", Pid: 43, StartNs: analyzetest.Epoch, Device: -1})
 		}, "silent: 2 processes, such as 42 train, made no CUDA call"},
-		"asks in a loop":  {func(tp *analyzetest.TestRecording) { tp.AddEventQueryCount(0, 60*analyzetest.Second, 60e6) }, "polling: process 42 train made no CUDA call except 1,000,000 queries"},
-		"a watchdog asks": {func(tp *analyzetest.TestRecording) { tp.AddEventQueryCount(0, 60*analyzetest.Second, 600) }, "silent: "},
-		"has ended": {func(tp *analyzetest.TestRecording) { tp.AddExit(42, analyzetest.Second) }, "no call was recorded, " +
+		"asks in a loop": {func(recording *analyzetest.TestRecording) {
+			recording.AddEventQueryCount(0, 60*analyzetest.Second, 60e6)
+		}, "polling: process 42 train made no CUDA call except 1,000,000 queries"},
+		"a watchdog asks": {func(recording *analyzetest.TestRecording) {
+			recording.AddEventQueryCount(0, 60*analyzetest.Second, 600)
+		}, "silent: "},
+		"has ended": {func(recording *analyzetest.TestRecording) { recording.AddExit(42, analyzetest.Second) }, "no call was recorded, " +
 			"and all recorded processes ended"},
-		"calls were lost": {func(tp *analyzetest.TestRecording) {
-			tp.Meta.Calls = map[string]format.CallCount{"launch": {Seen: 7, Lost: 7}}
+		"calls were lost": {func(recording *analyzetest.TestRecording) {
+			recording.Meta.Calls = map[string]format.CallCount{"launch": {Seen: 7, Lost: 7}}
 		}, "unknown: no call was recorded, and 7 calls lost"},
 	} {
-		tp := silentTape(t)
-		c.tape(tp)
-		r := newHangReport(t, tp, hang.Options{})
+		recording := silentTape(t)
+		c.tape(recording)
+		r := newHangReport(t, recording, hang.Options{})
 		result := fmt.Sprint(r.Facts[0].Value)
 		if !strings.HasPrefix(result, c.want) {
 			t.Errorf("%s: %s", name, result)
@@ -187,17 +195,19 @@ func TestHangBeforeTheRecordingIsSilence(t *testing.T) {
 
 func TestHangOfOneSilentProcess(t *testing.T) {
 	testclass.Unit(t)
-	tp := silentTape(t)
-	tp.AddRow(format.Row{Kind: format.KindProcess, Name: "eval", Pid: 43, StartNs: analyzetest.Epoch, Device: -1})
-	tp.AddWorkingThread(44, 44, 0, 60*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
-	r := newHangReport(t, tp, hang.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{43}}}})
+	recording := silentTape(t)
+	recording.AddRow(
+		format.Row{Kind: format.KindProcess, Name: "eval", Pid: 43, StartNs: analyzetest.Epoch, Device: -1},
+	)
+	recording.AddWorkingThread(44, 44, 0, 60*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
+	r := newHangReport(t, recording, hang.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{43}}}})
 	if result := fmt.Sprint(r.Facts[0].Value); r.NoMatch != nil || !strings.HasPrefix(result, "silent: process 43 "+
 		"eval made no CUDA call") {
 		t.Errorf("%v, %s", r.NoMatch, result)
 	}
 	if r = newHangReport(
 		t,
-		tp,
+		recording,
 		hang.Options{Options: query.Options{Filter: query.Filter{Pids: []int32{45}}}},
 	); r.NoMatch == nil {
 		t.Error("a process that is not in the recording matches")
@@ -206,10 +216,17 @@ func TestHangOfOneSilentProcess(t *testing.T) {
 
 func TestHangLooksAtAnyMoment(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
-	tp.AddWorkingThread(42, 42, 0, 10*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
-	tp.AddCall(format.KindSync, "cuStreamSynchronize", 10*analyzetest.Second, 20*analyzetest.Second)
-	tp.AddWorkingThread(42, 42, 30*analyzetest.Second, 60*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
+	recording := analyzetest.NewTestRecording(t)
+	recording.AddWorkingThread(42, 42, 0, 10*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
+	recording.AddCall(format.KindSync, "cuStreamSynchronize", 10*analyzetest.Second, 20*analyzetest.Second)
+	recording.AddWorkingThread(
+		42,
+		42,
+		30*analyzetest.Second,
+		60*analyzetest.Second,
+		format.KindLaunch,
+		"cuLaunchKernel",
+	)
 	for to, want := range map[int64]string{
 		5 * analyzetest.Second:  "alive",
 		25 * analyzetest.Second: "hanging",
@@ -217,21 +234,21 @@ func TestHangLooksAtAnyMoment(t *testing.T) {
 	} {
 		r := newHangReport(
 			t,
-			tp,
+			recording,
 			hang.Options{Options: query.Options{Filter: query.Filter{ToNs: analyzetest.Epoch + to}}},
 		)
 		if got := analyzetest.ColumnTexts(t, r, "threads", "verdict")[0]; got != want {
 			t.Errorf("at %v: %s, want %s", to/analyzetest.Second, got, want)
 		}
 	}
-	r := newHangReport(t, tp, hang.Options{})
+	r := newHangReport(t, recording, hang.Options{})
 	if got := analyzetest.ColumnTexts(t, r, "long_calls", "dur_ns"); fmt.Sprint(got) != "[20000000000]" {
 		t.Error(got)
 	}
 	if n := len(
 		analyzetest.ColumnTexts(
 			t,
-			newHangReport(t, tp, hang.Options{LongNs: 21 * analyzetest.Second}),
+			newHangReport(t, recording, hang.Options{LongNs: 21 * analyzetest.Second}),
 			"long_calls",
 			"dur_ns",
 		),
@@ -242,8 +259,8 @@ func TestHangLooksAtAnyMoment(t *testing.T) {
 
 func TestHangIsSafeAndFits(t *testing.T) {
 	testclass.Unit(t)
-	for _, tp := range []*analyzetest.TestRecording{analyzetest.HostileRecording(t), analyzetest.FourRanksRecording(t), analyzetest.NewTestRecording(t)} {
-		r := newHangReport(t, tp, hang.Options{})
+	for _, recording := range []*analyzetest.TestRecording{analyzetest.HostileRecording(t), analyzetest.FourRanksRecording(t), analyzetest.NewTestRecording(t)} {
+		r := newHangReport(t, recording, hang.Options{})
 		analyzetest.CheckSafeToPrint(t, r)
 	}
 }

@@ -68,7 +68,7 @@ func (s *Scan) ReadPolls() (*pollCounts, error) {
 // readPollCounts reads the counters. silentFrom is the start of the silent time, Unix ns.
 func (s *Scan) readPollCounts(p *pollCounts, silentFrom int64) error {
 	index := make(map[string]int)
-	for _, g := range s.T.Rec.Groups() {
+	for _, g := range s.T.Groups {
 		if g.Class() != format.ClassSample || !slices.Contains(g.Kinds(), format.KindCount) {
 			continue
 		}
@@ -107,7 +107,7 @@ func (s *Scan) readPollCounts(p *pollCounts, silentFrom int64) error {
 }
 
 // addInterval adds the queries of an interval, as if they were spread evenly over it.
-func (r *pollFunctionCounts) addInterval(w query.Window, fromNs, toNs int64, calls float64, silentFrom int64) {
+func (c *pollFunctionCounts) addInterval(w query.Window, fromNs, toNs int64, calls float64, silentFrom int64) {
 	share := func(from, to int64) float64 {
 		if toNs <= fromNs {
 			if fromNs >= from && fromNs < to {
@@ -117,14 +117,14 @@ func (r *pollFunctionCounts) addInterval(w query.Window, fromNs, toNs int64, cal
 		}
 		return calls * max(0, float64(min(to, toNs))-float64(max(from, fromNs))) / (float64(toNs) - float64(fromNs))
 	}
-	r.total += share(w.FromNs, w.ToNs)
-	r.beforeRate += share(w.FromNs, silentFrom)
+	c.total += share(w.FromNs, w.ToNs)
+	c.beforeRate += share(w.FromNs, silentFrom)
 	// Use the later half of the silent time: a program that stopped querying does not poll.
-	r.silentRate += share(w.ToNs-(w.ToNs-silentFrom)/2, w.ToNs)
+	c.silentRate += share(w.ToNs-(w.ToNs-silentFrom)/2, w.ToNs)
 	step := float64(w.DurNs()) / pollSeriesParts
-	for i := range r.overTime {
+	for i := range c.overTime {
 		from := w.FromNs + int64(float64(i)*step)
-		r.overTime[i] += share(from, w.FromNs+int64(float64(i+1)*step))
+		c.overTime[i] += share(from, w.FromNs+int64(float64(i+1)*step))
 	}
 }
 

@@ -28,7 +28,7 @@ func (j *rankJob) counted(id, standing int64, ranks []int, counts ...map[string]
 			row.Fact.Before += n
 		}
 		row.Fact.Census = &format.CommunicatorCensus{AtNs: at, SinceNs: at - standing, Counts: counts[i]}
-		r.tp.AddCommunicator(analyzetest.Second, row)
+		r.recording.AddCommunicator(analyzetest.Second, row)
 	}
 }
 
@@ -98,7 +98,8 @@ func TestCensusOfAJobThatHungBefore(t *testing.T) {
 	}
 }
 
-// Rank 1 is behind in both communicators. Rank 2 is behind in one, but waits for rank 1 in the other.
+// TestCensusFollowsWaits has a job in which rank 1 is behind in both communicators. Rank 2 is behind
+// in one, but waits for rank 1 in the other.
 func TestCensusFollowsWaits(t *testing.T) {
 	testclass.Unit(t)
 	j := newRankJob(t, 4, 4)

@@ -25,10 +25,10 @@ type rankJob struct {
 
 // simRank is a process of a rankJob.
 type simRank struct {
-	tp    *analyzetest.TestRecording
-	pid   int32
-	rank  int
-	comms map[int64]*simCommunicator
+	recording *analyzetest.TestRecording
+	pid       int32
+	rank      int
+	comms     map[int64]*simCommunicator
 }
 
 type simCommunicator struct {
@@ -40,22 +40,25 @@ type simCommunicator struct {
 func newRankJob(t *testing.T, ranks, perHost int, skip ...int) *rankJob {
 	j := &rankJob{t: t, perHost: perHost}
 	for host := range (ranks + perHost - 1) / perHost {
-		tp := analyzetest.NewTestRecording(t)
-		tp.Meta.Host, tp.Meta.Complete = fmt.Sprintf("node%d", host+1), format.CompleteYes
-		tp.Meta.Calls = map[string]format.CallCount{"launch": {Seen: 1, Recorded: 1}}
-		tp.AddStack(1, "all_reduce", "train_step", "main")
-		tp.AddStack(2, "log_stats", "main")
-		j.tapes = append(j.tapes, tp)
+		recording := analyzetest.NewTestRecording(t)
+		recording.Meta.Host, recording.Meta.Complete = fmt.Sprintf("node%d", host+1), format.CompleteYes
+		recording.Meta.Calls = map[string]format.CallCount{"launch": {Seen: 1, Recorded: 1}}
+		recording.AddStack(1, "all_reduce", "train_step", "main")
+		recording.AddStack(2, "log_stats", "main")
+		j.tapes = append(j.tapes, recording)
 	}
 	for rank := range ranks {
 		r := &simRank{
-			tp: j.tapes[rank/perHost], pid: int32(100 + rank), rank: rank, comms: make(map[int64]*simCommunicator),
+			recording: j.tapes[rank/perHost],
+			pid:       int32(100 + rank),
+			rank:      rank,
+			comms:     make(map[int64]*simCommunicator),
 		}
-		r.tp.AddRow(format.Row{
+		r.recording.AddRow(format.Row{
 			Kind: format.KindProcess, Name: "train", Pid: r.pid, StartNs: analyzetest.Epoch, Device: -1,
 			Message: `{"exe":"/app/train"}`,
 		})
-		r.tp.AddIdentity(r.pid, analyzetest.RankIdentity(rank, ranks, "llama"), nil)
+		r.recording.AddIdentity(r.pid, analyzetest.RankIdentity(rank, ranks, "llama"), nil)
 		j.ranks = append(j.ranks, r)
 	}
 	for _, host := range skip {
@@ -71,7 +74,7 @@ func (j *rankJob) communicator(id int64, name string, ranks ...int) {
 		row := analyzetest.CommunicatorRow{
 			ID: id, Ptr: id + int64(rank), Pid: r.pid, Rank: int32(i), Size: int32(len(ranks)), Name: name,
 		}
-		r.tp.AddCommunicator(analyzetest.Second, row)
+		r.recording.AddCommunicator(analyzetest.Second, row)
 		r.comms[id] = &simCommunicator{row: row, next: 1}
 	}
 }
@@ -80,7 +83,7 @@ func (j *rankJob) communicator(id int64, name string, ranks ...int) {
 func (j *rankJob) call(at int64, id int64, function string, ranks ...int) {
 	for _, rank := range ranks {
 		c := j.ranks[rank].comms[id]
-		row := j.ranks[rank].tp.AddCollective(
+		row := j.ranks[rank].recording.AddCollective(
 			at+int64(rank)*analyzetest.Us, 20*analyzetest.Us, function, c.row, c.next, 1<<20,
 		)
 		row.Stream = 7 + id%7
@@ -101,7 +104,7 @@ func (j *rankJob) steps(at, id int64, function string, n int, ranks ...int) {
 			continue
 		}
 		for _, rank := range ranks {
-			s := j.ranks[rank].tp.AddCall(
+			s := j.ranks[rank].recording.AddCall(
 				format.KindSync,
 				"cuStreamSynchronize",
 				from+analyzetest.Ms,
@@ -115,7 +118,7 @@ func (j *rankJob) steps(at, id int64, function string, n int, ranks ...int) {
 // wait makes the hosts of ranks wait for the stream of a communicator to the end.
 func (j *rankJob) wait(at, id int64, ranks ...int) {
 	for _, rank := range ranks {
-		r := j.ranks[rank].tp.AddOpenCall(
+		r := j.ranks[rank].recording.AddOpenCall(
 			j.ranks[rank].pid,
 			j.ranks[rank].pid,
 			at,
@@ -129,8 +132,8 @@ func (j *rankJob) wait(at, id int64, ranks ...int) {
 // hostStack makes the host of a rank read a file at the end.
 func (j *rankJob) hostStack(at int64, rank int) {
 	r := j.ranks[rank]
-	r.tp.AddStack(3, "read_shard", "main")
-	r.tp.AddThreadState(r.pid, r.pid, 59*analyzetest.Second, 59*analyzetest.Second-at, format.StateSleeping,
+	r.recording.AddStack(3, "read_shard", "main")
+	r.recording.AddThreadState(r.pid, r.pid, 59*analyzetest.Second, 59*analyzetest.Second-at, format.StateSleeping,
 		format.WaitFact{SystemCall: "read", When: format.WhenEnd}, 3)
 }
 
@@ -138,10 +141,10 @@ func (j *rankJob) hostStack(at int64, rank int) {
 func (j *rankJob) job() *job.Job {
 	j.t.Helper()
 	var paths []string
-	for _, tp := range j.tapes {
-		if tp != nil {
-			tp.WriteAndOpen()
-			paths = append(paths, tp.Path)
+	for _, recording := range j.tapes {
+		if recording != nil {
+			recording.WriteAndOpen()
+			paths = append(paths, recording.Path)
 		}
 	}
 	made, err := job.Open(paths, job.Options{})
@@ -239,8 +242,14 @@ func TestADeadRankOfManyCommunicators(t *testing.T) {
 		tensor()
 		data()
 	}
-	j.ranks[dead].tp.AddXid(at, 5, j.ranks[dead].pid, 79, format.XidFact{Process: "train", Sources: []string{"kmsg"}})
-	j.ranks[dead].tp.AddExit(j.ranks[dead].pid, at+analyzetest.Ms)
+	j.ranks[dead].recording.AddXid(
+		at,
+		5,
+		j.ranks[dead].pid,
+		79,
+		format.XidFact{Process: "train", Sources: []string{"kmsg"}},
+	)
+	j.ranks[dead].recording.AddExit(j.ranks[dead].pid, at+analyzetest.Ms)
 	at += 10 * analyzetest.Ms
 	tensor(dead)
 	data(dead)
@@ -293,7 +302,7 @@ func TestSplitThatHangs(t *testing.T) {
 	j.steps(2*analyzetest.Second, world, "ncclAllReduce", 20, 0, 1, 2, 3)
 	for _, rank := range []int{0, 1, 3} {
 		r := j.ranks[rank]
-		row := r.tp.AddOpenCall(r.pid, r.pid, 5*analyzetest.Second, format.KindCommunicatorCall, "ncclCommSplit")
+		row := r.recording.AddOpenCall(r.pid, r.pid, 5*analyzetest.Second, format.KindCommunicatorCall, "ncclCommSplit")
 		row.Communicator, row.CommunicatorRank, row.CommunicatorSize = world, int32(rank), 4
 		row.StackID, row.StackStatus = 1, format.StackComplete
 	}
@@ -320,7 +329,7 @@ func TestAbortByAWatchdog(t *testing.T) {
 		j.hostStack(5*analyzetest.Second, 2)
 		for _, rank := range others {
 			r := j.ranks[rank]
-			row := r.tp.AddCall(
+			row := r.recording.AddCall(
 				format.KindSync,
 				"cuStreamSynchronize",
 				5*analyzetest.Second+analyzetest.Ms,
@@ -329,13 +338,18 @@ func TestAbortByAWatchdog(t *testing.T) {
 			row.Pid, row.Tid, row.Stream, row.Result = r.pid, r.pid, 7+world%7, 0
 			row.StackID, row.StackStatus = 1, format.StackComplete
 			c := r.comms[world].row
-			abort := r.tp.AddCall(format.KindCommunicatorCall, "ncclCommAbort", 35*analyzetest.Second, analyzetest.Ms)
+			abort := r.recording.AddCall(
+				format.KindCommunicatorCall,
+				"ncclCommAbort",
+				35*analyzetest.Second,
+				analyzetest.Ms,
+			)
 			abort.Pid, abort.Tid, abort.Ptr = r.pid, r.pid+1000, c.Ptr
 			abort.Communicator, abort.CommunicatorRank, abort.CommunicatorSize = c.ID, c.Rank, c.Size
 			c.Fact.End, c.Fact.EndNs = format.CommunicatorAborted, analyzetest.Epoch+35*analyzetest.Second
-			r.tp.AddCommunicator(analyzetest.Second, c)
+			r.recording.AddCommunicator(analyzetest.Second, c)
 			if ends {
-				r.tp.AddExit(r.pid, 36*analyzetest.Second)
+				r.recording.AddExit(r.pid, 36*analyzetest.Second)
 			}
 		}
 		r := j.run()
@@ -356,7 +370,7 @@ func TestAbortAtTheEnd(t *testing.T) {
 	for _, rank := range all {
 		c := j.ranks[rank].comms[world].row
 		c.Fact.End, c.Fact.EndNs = format.CommunicatorAborted, analyzetest.Epoch+6*analyzetest.Second
-		j.ranks[rank].tp.AddCommunicator(analyzetest.Second, c)
+		j.ranks[rank].recording.AddCommunicator(analyzetest.Second, c)
 	}
 	if fault := fact(j.run(), "fault"); fault != "" {
 		t.Errorf("the report says %q, want no fault", fault)

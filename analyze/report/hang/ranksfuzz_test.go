@@ -40,10 +40,10 @@ func FuzzRanks(f *testing.F) {
 		int32(1),
 	)
 	f.Fuzz(func(t *testing.T, name, text string, at, dur, id, seq int64, rank, size, root, flags int32) {
-		tp := analyzetest.NewTestRecording(t)
-		made := &job.Job{Paths: []string{tp.Path}, Hosts: []job.Host{{Name: text}}}
+		recording := analyzetest.NewTestRecording(t)
+		made := &job.Job{Paths: []string{recording.Path}, Hosts: []job.Host{{Name: text}}}
 		for pid := range int32(2) {
-			tp.AddRow(
+			recording.AddRow(
 				format.Row{Kind: format.KindProcess, Name: text, Pid: pid, StartNs: analyzetest.Epoch, Device: -1},
 			)
 			made.Members = append(made.Members, job.Member{
@@ -53,7 +53,7 @@ func FuzzRanks(f *testing.F) {
 				for _, kind := range []string{
 					format.KindCollective, format.KindCommunicator, format.KindCommunicatorCall, format.KindSync,
 				} {
-					tp.AddRow(format.Row{
+					recording.AddRow(format.Row{
 						Kind:             kind,
 						Name:             name,
 						StartNs:          start,
@@ -76,7 +76,7 @@ func FuzzRanks(f *testing.F) {
 				}
 			}
 		}
-		tp.WriteAndOpen()
+		recording.WriteAndOpen()
 		r, err := hang.RunJob(made, query.Options{Top: 20})
 		if err != nil {
 			t.Fatal(err)

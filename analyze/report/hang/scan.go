@@ -31,7 +31,7 @@ type Scan struct {
 	Long       []callRef // heap of the longest calls that returned, shortest first
 	details    map[rowRef]*callDetails
 	operations gpuOperations
-	looks      map[int32][]threadstate.Look // by pid
+	snapshots  map[int32][]threadstate.Snapshot // by pid
 
 	// thread and history are those of the last row, because most rows have the same thread as the
 	// row before.
@@ -70,10 +70,10 @@ type threadHistory struct {
 const maxOpenCallsPerThread = 16
 
 // outermostOpenCall returns the open call that encloses the thread's other open calls, or nil.
-func (l *threadHistory) outermostOpenCall() *callRef {
+func (h *threadHistory) outermostOpenCall() *callRef {
 	var first *callRef
-	for i := range l.open {
-		if c := &l.open[i]; first == nil || c.startNs < first.startNs {
+	for i := range h.open {
+		if c := &h.open[i]; first == nil || c.startNs < first.startNs {
 			first = c
 		}
 	}
@@ -123,22 +123,6 @@ func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 	}
 }
 
-// readCalls reads all calls of the recording.
-func (s *Scan) readCalls() error {
-	for i := range s.Spans {
-		g := s.Spans[i].Group
-		if s.Spans[i].FirstNs > s.EndNs {
-			continue
-		}
-		s.ReadRowGroup(g, int32(i))
-		if err := g.Err(); err != nil {
-			return s.T.WrapReadError(err)
-		}
-	}
-	s.markUnrecordedLaunches()
-	return nil
-}
-
 // markUnrecordedLaunches marks threads that launch kernels as active while launches were not
 // recorded, between their first and last call. These times would count as pauses otherwise.
 func (s *Scan) markUnrecordedLaunches() {
@@ -148,6 +132,19 @@ func (s *Scan) markUnrecordedLaunches() {
 				l.active.markActive(s.parts, from, to)
 			}
 		}
+	}
+}
+
+// ReadSpan adds the calls of a span, unless all are later than the end. g has the rows of sp.Group, and may cache its
+// columns. A read error is available as g.Err.
+func (s *Scan) ReadSpan(sp timeline.Span, g *format.Group) {
+	if sp.FirstNs <= s.EndNs {
+		index := slices.IndexFunc(s.Spans, func(o timeline.Span) bool { return o.Group == sp.Group })
+		if index < 0 { // the recording has grown
+			index = len(s.Spans)
+			s.Spans = append(s.Spans, sp)
+		}
+		s.ReadRowGroup(g, int32(index))
 	}
 }
 

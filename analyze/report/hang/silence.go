@@ -16,7 +16,7 @@ type SilentVerdict struct {
 	// State is StateHanging, or StateWaiting. Ranks wait if none of them is in a call of CUDA or NCCL, or reduces
 	// data: a server without requests looks the same.
 	State   HangState
-	SinceNs int64 // for which the thread has done the same at least
+	SinceNs int64 // minimum time that the thread has been in its current state
 	// IsAwaited reports that other ranks of its job wait, and this one does not: it is the cause.
 	IsAwaited bool
 }
@@ -38,7 +38,7 @@ var statesOfWaits = [...]HangState{waitNone: StateAlive, waitMaybe: StateWaiting
 // and ClassifySilent raises their states there. Launchers, helpers of ranks, and processes without recorded states of
 // threads have no verdict. It returns errors of reading the recording.
 func (s *Scan) ClassifySilent(verdicts []ProcessVerdict) ([]SilentVerdict, error) {
-	if err := s.readLooks(); err != nil {
+	if err := s.readSnapshots(); err != nil {
 		return nil, err
 	}
 	preferred := s.idleRanks(verdicts)
@@ -64,14 +64,14 @@ func (s *Scan) ClassifySilent(verdicts []ProcessVerdict) ([]SilentVerdict, error
 	return list, nil
 }
 
-// idleRanks returns the idle ranks whose threads were looked at after their last call, as preferred threads of members.
+// idleRanks returns the idle ranks that have a snapshot after their last call, as preferred threads of members.
 func (s *Scan) idleRanks(verdicts []ProcessVerdict) map[int32]int32 {
 	preferred := make(map[int32]int32)
 	for i := range verdicts {
 		pid := verdicts[i].History.Pid
-		look, _ := s.mainThread(pid, 0)
-		if verdicts[i].State == StateIdle && s.T.Facts.RankText(pid) != "" && look != nil &&
-			look.AtNs >= verdicts[i].History.lastNs {
+		snapshot, _ := s.mainThread(pid, 0)
+		if verdicts[i].State == StateIdle && s.T.Facts.RankText(pid) != "" && snapshot != nil &&
+			snapshot.AtNs >= verdicts[i].History.lastNs {
 			preferred[pid] = 0
 		}
 	}
@@ -82,7 +82,7 @@ func (s *Scan) idleRanks(verdicts []ProcessVerdict) map[int32]int32 {
 func raiseStates(verdicts []ProcessVerdict, list []SilentVerdict) {
 	states := make(map[int32]HangState)
 	for i := range list {
-		states[list[i].Look.Pid] = list[i].State
+		states[list[i].Snapshot.Pid] = list[i].State
 	}
 	for i := range verdicts {
 		p := &verdicts[i]
@@ -141,7 +141,7 @@ func (s *Scan) waitOf(m *threadstate.Member) wait {
 	return waitNone
 }
 
-// onlyAsks reports whether a CUDA call returns at once: such a call at the time of a look is no wait.
+// onlyAsks reports whether a CUDA call returns at once: such a call at the time of a snapshot is no wait.
 func onlyAsks(call string) bool {
 	return strings.HasSuffix(catalog.BaseFunctionName(call), "Query") || strings.Contains(call, "Get")
 }
@@ -149,13 +149,13 @@ func onlyAsks(call string) bool {
 // waitForOwner returns how surely a thread waits for a lock that is not released. The owner of a lock may compute, or
 // wait for the next request of a server.
 func (s *Scan) waitForOwner(m *threadstate.Member) wait {
-	i := slices.IndexFunc(m.Look.Threads, func(t threadstate.Thread) bool {
+	i := slices.IndexFunc(m.Snapshot.Threads, func(t threadstate.Thread) bool {
 		return t.Tid == m.Thread.Wait.OwnerTid
 	})
 	if i < 0 || m.Thread.Wait.OwnerTid == 0 {
 		return waitNone
 	}
-	switch owner := &m.Look.Threads[i]; {
+	switch owner := &m.Snapshot.Threads[i]; {
 	case isRunning(owner), s.sinceNs(owner) < s.longNs:
 		return waitNone
 	case waitsForInput(owner):
@@ -178,13 +178,13 @@ func waitsForInput(t *threadstate.Thread) bool {
 // isLauncher reports whether a process only waits for its children, such as torchrun: it makes no CUDA call, and waits
 // for the end of a process or started processes with other ranks. Another process of the recording is a rank or uses
 // CUDA: otherwise the program itself hangs in the wait for a child.
-func (s *Scan) isLauncher(pid int32, look *threadstate.Look) bool {
+func (s *Scan) isLauncher(pid int32, snapshot *threadstate.Snapshot) bool {
 	if s.usesCUDA(pid) {
 		return false
 	}
 	rank, isRank := s.T.Facts.RankOfProcess(pid)
 	waitsForChild := func(t threadstate.Thread) bool { return t.Tid == pid && t.Wait.Reason == format.ReasonChild }
-	if !isRank && slices.ContainsFunc(look.Threads, waitsForChild) && s.hasWorkerBeside(pid) {
+	if !isRank && slices.ContainsFunc(snapshot.Threads, waitsForChild) && s.hasWorkerBeside(pid) {
 		return true
 	}
 	for child := range s.T.Facts.Processes {
@@ -196,14 +196,14 @@ func (s *Scan) isLauncher(pid int32, look *threadstate.Look) bool {
 	return false
 }
 
-// usesCUDA reports whether a process makes calls of CUDA in the window, or is in one when its threads are looked at.
+// usesCUDA reports whether a process makes calls of CUDA in the window, or is in one at its last snapshot.
 func (s *Scan) usesCUDA(pid int32) bool {
 	if s.Processes[pid] != nil {
 		return true
 	}
-	looks := s.looks[pid]
-	return len(looks) > 0 && slices.ContainsFunc(
-		looks[len(looks)-1].Threads, func(t threadstate.Thread) bool { return t.Wait.CUDACall != "" })
+	snapshots := s.snapshots[pid]
+	return len(snapshots) > 0 && slices.ContainsFunc(
+		snapshots[len(snapshots)-1].Threads, func(t threadstate.Thread) bool { return t.Wait.CUDACall != "" })
 }
 
 // hasWorkerBeside reports whether another process is a rank or uses CUDA.

@@ -66,7 +66,7 @@ func (s *Scan) equalText(list []SilentVerdict) string {
 		members = append(members, list[i].Member)
 	}
 	groups := threadstate.GroupMembers(members)
-	most := slices.IndexFunc(list, func(v SilentVerdict) bool { return v.Look == groups[0].Members[0].Look })
+	most := slices.IndexFunc(list, func(v SilentVerdict) bool { return v.Snapshot == groups[0].Members[0].Snapshot })
 	text := fmt.Sprintf("the job hangs: no rank is known to be late; %s %s", s.nameOf(&list[most]),
 		s.whatItDoes(&list[most]))
 	if more := len(groups[0].Members) - 1; more > 0 {
@@ -74,7 +74,7 @@ func (s *Scan) equalText(list []SilentVerdict) string {
 	}
 	if len(groups) > 1 && 2*len(groups[0].Members) > len(list) {
 		odd := &groups[1].Members[0]
-		i := slices.IndexFunc(list, func(v SilentVerdict) bool { return v.Look == odd.Look })
+		i := slices.IndexFunc(list, func(v SilentVerdict) bool { return v.Snapshot == odd.Snapshot })
 		text += fmt.Sprintf("; %s differs: it %s", s.nameOf(&list[i]), describeMember(odd))
 	}
 	return text
@@ -85,12 +85,12 @@ func (s *Scan) nameOf(v *SilentVerdict) string {
 	if v.isRank() {
 		return fmt.Sprintf("rank %d", v.Rank)
 	}
-	return "process " + s.T.PidLabel(v.Look.Pid)
+	return "process " + s.T.PidLabel(v.Snapshot.Pid)
 }
 
 // whatItDoes returns what the thread of a process does, its line, and since when.
 func (s *Scan) whatItDoes(v *SilentVerdict) string {
-	text := v.Look.Why(v.Thread)
+	text := v.Snapshot.Why(v.Thread)
 	if site := s.SiteOfSilent(v); site != "" {
 		text += ", at " + site
 	}

@@ -49,12 +49,12 @@ func (s *Scan) silentResult(
 	}
 	pid, n := silent[0], len(silent)
 	if len(groups) > 0 {
-		pid = groups[0].Members[0].Look.Pid
+		pid = groups[0].Members[0].Snapshot.Pid
 	}
 	hanging := OfState(verdicts, StateHanging)
 	if len(hanging) > 0 {
 		waiting := slices.IndexFunc(hanging, func(v SilentVerdict) bool { return !v.IsAwaited })
-		pid, n = hanging[max(0, waiting)].Look.Pid, len(hanging)
+		pid, n = hanging[max(0, waiting)].Snapshot.Pid, len(hanging)
 	}
 	who := "process " + s.T.PidLabel(pid)
 	if n > 1 {
@@ -84,9 +84,9 @@ func (s *Scan) silentResult(
 
 // describeSilent returns what a process without calls does, "" if the recording does not say.
 func (s *Scan) describeSilent(pid int32) string {
-	look, t := s.mainThread(pid, 0)
+	snapshot, t := s.mainThread(pid, 0)
 	if t == nil {
 		return ""
 	}
-	return look.Describe(t, s.sinceNs(t))
+	return snapshot.Describe(t, s.sinceNs(t))
 }

@@ -13,27 +13,27 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// readLooks reads what the threads of all processes did, if the recording says so.
-func (s *Scan) readLooks() (err error) {
-	s.looks, err = threadstate.Read(s.T, s.EndNs)
+// readSnapshots reads what the threads of all processes did, if the recording says so.
+func (s *Scan) readSnapshots() (err error) {
+	s.snapshots, err = threadstate.Read(s.T, s.EndNs)
 	return err
 }
 
-// mainThread returns the thread that explains best why a process makes no progress, and its look. It
-// returns nil if the recording has no look. preferred is a thread that is known to matter, 0: none.
-func (s *Scan) mainThread(pid, preferred int32) (*threadstate.Look, *threadstate.Thread) {
-	looks := s.looks[pid]
-	if len(looks) == 0 {
+// mainThread returns the thread that explains best why a process makes no progress, and its snapshot. It
+// returns nil if the recording has no snapshot. preferred is a thread that is known to matter, 0: none.
+func (s *Scan) mainThread(pid, preferred int32) (*threadstate.Snapshot, *threadstate.Thread) {
+	snapshots := s.snapshots[pid]
+	if len(snapshots) == 0 {
 		return nil, nil
 	}
-	look := &looks[len(looks)-1]
-	return look, look.Main(preferred)
+	snapshot := &snapshots[len(snapshots)-1]
+	return snapshot, snapshot.Main(preferred)
 }
 
-// sinceNs returns for how long a thread has done the same at least. A process without any call in the
-// recording was in its CUDA call all the time.
+// sinceNs returns the minimum time, ns, that a thread has been in its current state. A process without any
+// call in the recording was in its CUDA call all the time.
 func (s *Scan) sinceNs(t *threadstate.Thread) int64 {
-	since := threadstate.SinceNs(s.looks[t.Pid], t, s.EndNs)
+	since := threadstate.SinceNs(s.snapshots[t.Pid], t, s.EndNs)
 	isComplete := s.T.Rec.Meta.Totals().Lost == 0 && len(s.T.Rec.Meta.Classes) == 0
 	if s.Processes[t.Pid] == nil && t.Wait.CUDACall != "" && isComplete {
 		since = max(since, s.EndNs-s.T.RecordingWindow().FromNs)
@@ -67,11 +67,11 @@ func (s *Scan) addThreadStates(verdicts []ProcessVerdict) {
 		if p.State >= StateAlive {
 			continue
 		}
-		look, t := s.mainThread(p.History.Pid, preferredThread(p))
-		if t == nil || look.AtNs < p.History.lastNs {
-			continue // it made calls after the look
+		snapshot, t := s.mainThread(p.History.Pid, preferredThread(p))
+		if t == nil || snapshot.AtNs < p.History.lastNs {
+			continue // it made calls after the snapshot
 		}
-		p.stack = look.Describe(t, s.sinceNs(t))
+		p.stack = snapshot.Describe(t, s.sinceNs(t))
 		p.addEvidence("%s", p.stack)
 	}
 }
@@ -100,12 +100,12 @@ func (s *Scan) groupProcesses(verdicts []ProcessVerdict, silent []int32) []threa
 // has, by pid, the thread that is known to matter, 0: none.
 func (s *Scan) members(preferred map[int32]int32) (members []threadstate.Member) {
 	for _, pid := range slices.Sorted(maps.Keys(preferred)) {
-		look, t := s.mainThread(pid, preferred[pid])
-		if t == nil || s.isLauncher(pid, look) {
+		snapshot, t := s.mainThread(pid, preferred[pid])
+		if t == nil || s.isLauncher(pid, snapshot) {
 			continue
 		}
 		members = append(members, threadstate.Member{
-			Look: look, Thread: t, Rank: s.T.Facts.RankSortKey(pid), Job: s.T.Facts.Processes[pid].Identity.Job,
+			Snapshot: snapshot, Thread: t, Rank: s.T.Facts.RankSortKey(pid), Job: s.T.Facts.Processes[pid].Identity.Job,
 			UsesCUDA: s.Processes[pid] != nil,
 		})
 	}
@@ -125,7 +125,7 @@ func (s *Scan) outlierText(groups []threadstate.Group) string {
 
 // describeMember returns what the thread of a process does, and its line.
 func describeMember(m *threadstate.Member) string {
-	text := m.Look.Why(m.Thread)
+	text := m.Snapshot.Why(m.Thread)
 	if site := m.Thread.Site(); site != "" {
 		text += ", at " + site
 	}
@@ -139,7 +139,7 @@ const maxLabels = 4
 func (s *Scan) memberLabels(g *threadstate.Group) string {
 	var labels []string
 	for _, m := range g.Members[:min(len(g.Members), maxLabels)] {
-		labels = append(labels, s.T.PidLabel(m.Look.Pid))
+		labels = append(labels, s.T.PidLabel(m.Snapshot.Pid))
 	}
 	text := strings.Join(labels, ", ")
 	if more := len(g.Members) - maxLabels; more > 0 {
@@ -159,7 +159,7 @@ var stackColumns = []report.Column{
 	{Key: "state", Title: "STATE", Unit: report.UnitText, About: "state of the thread in the kernel"},
 	{
 		Key: "since_ns", Title: "SINCE", Unit: report.UnitNs,
-		About: "time for which the thread of the first process has done the same, at least",
+		About: "minimum time that the thread of the first process has been in this state",
 	},
 	{
 		Key: "does", Title: "DOES", Unit: report.UnitText,
@@ -170,7 +170,7 @@ var stackColumns = []report.Column{
 	{Key: "collective", Title: "", Unit: report.UnitText, About: "collective operation on the stack"},
 	{
 		Key: "before_ns", Title: "", Unit: report.UnitNs,
-		About: "time from the look at the threads to the reported time",
+		About: "time from the snapshot of the threads to the reported time",
 	},
 	{
 		Key: "missing", Title: "", Unit: report.UnitText,
@@ -200,8 +200,8 @@ func (s *Scan) addStackRow(table *report.Table, g *threadstate.Group) {
 	t := first.Thread
 	var pids []string
 	for _, m := range g.Members {
-		text := strconv.Itoa(int(m.Look.Pid))
-		if rank := s.T.Facts.RankText(m.Look.Pid); rank != "" {
+		text := strconv.Itoa(int(m.Snapshot.Pid))
+		if rank := s.T.Facts.RankText(m.Snapshot.Pid); rank != "" {
 			text += " (rank " + rank + ")"
 		}
 		pids = append(pids, text)
@@ -212,11 +212,11 @@ func (s *Scan) addStackRow(table *report.Table, g *threadstate.Group) {
 		"thread":     strings.TrimSpace(fmt.Sprintf("%d %s", t.Tid, t.Name)),
 		"state":      t.State,
 		"since_ns":   s.sinceNs(t),
-		"does":       first.Look.Why(t),
+		"does":       first.Snapshot.Why(t),
 		"reason":     units.TextOrNil(t.Wait.Reason),
 		"cuda_call":  units.TextOrNil(t.Wait.CUDACall),
 		"collective": units.TextOrNil(t.Collective()),
-		"before_ns":  s.EndNs - first.Look.AtNs,
+		"before_ns":  s.EndNs - first.Snapshot.AtNs,
 		"missing":    units.TextOrNil(t.Wait.Missing),
 		"at":         units.TextOrNil(cmp.Or(s.siteOfStack(t), t.Site())),
 	})

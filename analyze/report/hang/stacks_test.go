@@ -24,10 +24,10 @@ const (
 )
 
 // addHangStacks adds the stacks.
-func addHangStacks(tp *analyzetest.TestRecording) {
+func addHangStacks(recording *analyzetest.TestRecording) {
 	add := func(id int32, kernel []string, user ...string) {
 		frames := slices.Concat(analyzetest.KernelFrames(kernel...), analyzetest.ParseFrames(user...))
-		tp.AddStackRow(id, format.StackComplete, "", "", frames)
+		recording.AddStackRow(id, format.StackComplete, "", "", frames)
 	}
 	add(reduceStack, []string{"do_sys_poll", "__x64_sys_poll"}, "libc.so.6 poll", "libcuda.so.1 cuStreamSynchronize",
 		"/venv/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py:2501 all_reduce",
@@ -53,13 +53,13 @@ func factText(r *report.Report, key string) string {
 // hungRanks returns a recording of four ranks that hung before it: one sleeps where it loads data. A loader
 // of that rank has its rank, too.
 func hungRanks(t testing.TB) *analyzetest.TestRecording {
-	tp := analyzetest.NewTestRecording(t)
-	addHangStacks(tp)
+	recording := analyzetest.NewTestRecording(t)
+	addHangStacks(recording)
 	add := func(pid int32, rank int) {
-		tp.AddRow(
+		recording.AddRow(
 			format.Row{Kind: format.KindProcess, Name: "python3", Pid: pid, StartNs: analyzetest.Epoch, Device: -1},
 		)
-		tp.AddIdentity(pid, analyzetest.RankIdentity(rank, 4, "job"), nil)
+		recording.AddIdentity(pid, analyzetest.RankIdentity(rank, 4, "job"), nil)
 	}
 	for rank := range 4 {
 		pid := int32(42 + rank)
@@ -73,7 +73,7 @@ func hungRanks(t testing.TB) *analyzetest.TestRecording {
 		fact.Thread, fact.Python = "python3", "3.12"
 		for at, when := range map[int64]string{2 * analyzetest.Second: format.WhenSilence, 59 * analyzetest.Second: format.WhenEnd} {
 			fact.When = when
-			tp.AddThreadState(pid, pid, at, 5*analyzetest.Second, state, fact, stack)
+			recording.AddThreadState(pid, pid, at, 5*analyzetest.Second, state, fact, stack)
 			idle := format.WaitFact{
 				Reason:     format.ReasonPipe,
 				SystemCall: "read",
@@ -81,7 +81,7 @@ func hungRanks(t testing.TB) *analyzetest.TestRecording {
 				When:       when,
 				Thread:     "pin",
 			}
-			tp.AddThreadState(pid, pid+100, at, analyzetest.Second, state, idle, readStack)
+			recording.AddThreadState(pid, pid+100, at, analyzetest.Second, state, idle, readStack)
 		}
 	}
 	add(50, 2)
@@ -92,8 +92,8 @@ func hungRanks(t testing.TB) *analyzetest.TestRecording {
 		When:       format.WhenEnd,
 		Thread:     "loader",
 	}
-	tp.AddThreadState(50, 50, 59*analyzetest.Second, analyzetest.Second, format.StateSleeping, idle, readStack)
-	return tp
+	recording.AddThreadState(50, 50, 59*analyzetest.Second, analyzetest.Second, format.StateSleeping, idle, readStack)
+	return recording
 }
 
 func TestRanksThatHungBeforeTheRecording(t *testing.T) {
@@ -131,18 +131,20 @@ func TestReasonOfAnIdleThread(t *testing.T) {
 		},
 		"before the last call": {10 * analyzetest.Second, ""},
 	} {
-		tp := analyzetest.NewTestRecording(t)
-		addHangStacks(tp)
-		tp.AddRow(format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1})
-		tp.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
-		tp.AddThreadState(42, 42, c.lookAt, 20*analyzetest.Second, format.StateSleeping, format.WaitFact{
+		recording := analyzetest.NewTestRecording(t)
+		addHangStacks(recording)
+		recording.AddRow(
+			format.Row{Kind: format.KindProcess, Name: "train", Pid: 42, StartNs: analyzetest.Epoch, Device: -1},
+		)
+		recording.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, format.KindLaunch, "cuLaunchKernel")
+		recording.AddThreadState(42, 42, c.lookAt, 20*analyzetest.Second, format.StateSleeping, format.WaitFact{
 			Reason: format.ReasonLock, SystemCall: "futex", OwnerPid: 42, OwnerTid: 43, Owner: "sender",
 			When: format.WhenEnd, Thread: "main",
 		}, lockStack)
-		tp.AddThreadState(42, 43, c.lookAt, analyzetest.Second, format.StateSleeping, format.WaitFact{
+		recording.AddThreadState(42, 43, c.lookAt, analyzetest.Second, format.StateSleeping, format.WaitFact{
 			Reason: format.ReasonNetwork, SystemCall: "recvfrom", Target: "10.0.0.1:443", When: format.WhenEnd,
 		}, ownerStack)
-		r := newHangReport(t, tp, hang.Options{})
+		r := newHangReport(t, recording, hang.Options{})
 		result := factText(r, "result")
 		if !strings.HasPrefix(result, "idle: process 42 train, ") || !strings.HasSuffix(result, c.want) ||
 			strings.Contains(result, "waits for a lock") != (c.want != "") {
@@ -154,16 +156,16 @@ func TestReasonOfAnIdleThread(t *testing.T) {
 // TestHostileThreadStates checks rows that no recorder writes.
 func TestHostileThreadStates(t *testing.T) {
 	testclass.Unit(t)
-	tp := silentTape(t)
+	recording := silentTape(t)
 	for i, message := range []string{"", "no JSON", `{"reason":7}`, `{"owner_tid":43,"reason":"lock","thread":"\u001b[31m"}`} {
-		r := tp.AddThreadState(42, int32(42+i), int64(i)-1<<62, -1, "no state", format.WaitFact{}, int32(900+i))
+		r := recording.AddThreadState(42, int32(42+i), int64(i)-1<<62, -1, "no state", format.WaitFact{}, int32(900+i))
 		r.Message, r.DurNs = message, int64(i-2)<<62
 	}
-	r := tp.AddThreadState(42, 42, 59*analyzetest.Second, 1<<62, "\x1b[31m", format.WaitFact{
+	r := recording.AddThreadState(42, 42, 59*analyzetest.Second, 1<<62, "\x1b[31m", format.WaitFact{
 		Reason: format.ReasonFile, Target: "/tmp/\x1b[31m\nname", CUDACall: "cu\x1b", Thread: "a\nb",
 	}, 0)
 	r.StackID = -1
-	report := newHangReport(t, tp, hang.Options{})
+	report := newHangReport(t, recording, hang.Options{})
 	analyzetest.CheckSafeToPrint(t, report)
 	if result := factText(report, "result"); !strings.Contains(result, "waits") {
 		t.Error(result)
@@ -177,22 +179,30 @@ func TestLaunchersAreNoOutliers(t *testing.T) {
 		"waits":  {Reason: format.ReasonChild, SystemCall: "wait4"},
 		"sleeps": {Reason: format.ReasonSleep, SystemCall: "clock_nanosleep"},
 	} {
-		tp := analyzetest.NewTestRecording(t)
-		addHangStacks(tp)
+		recording := analyzetest.NewTestRecording(t)
+		addHangStacks(recording)
 		for pid, message := range map[int32]string{40: "", 42: `{"parent_pid":40}`, 43: `{"parent_pid":40}`} {
-			tp.AddRow(format.Row{
+			recording.AddRow(format.Row{
 				Kind: format.KindProcess, Name: "python3", Pid: pid, StartNs: analyzetest.Epoch, Device: -1,
 				Message: message,
 			})
 			wait, stack := fact, int32(loadStack)
 			if pid != 40 {
-				tp.AddIdentity(pid, analyzetest.RankIdentity(int(pid-42), 2, "job"), nil)
+				recording.AddIdentity(pid, analyzetest.RankIdentity(int(pid-42), 2, "job"), nil)
 				wait = format.WaitFact{Reason: format.ReasonCUDA, SystemCall: "poll", CUDACall: "cuStreamSynchronize"}
 				stack = reduceStack
 			}
-			tp.AddThreadState(pid, pid, 59*analyzetest.Second, 50*analyzetest.Second, format.StateSleeping, wait, stack)
+			recording.AddThreadState(
+				pid,
+				pid,
+				59*analyzetest.Second,
+				50*analyzetest.Second,
+				format.StateSleeping,
+				wait,
+				stack,
+			)
 		}
-		r := newHangReport(t, tp, hang.Options{})
+		r := newHangReport(t, recording, hang.Options{})
 		analyzetest.CheckNumbers(t, r, map[string]float64{"hanging": 2, "silent": 3})
 		if odd := factText(r, "look_at"); odd != "" {
 			t.Errorf("%s: %s", name, odd)

@@ -115,7 +115,7 @@ func (s *Scan) computeTotals(
 ) []report.Fact {
 	var counts [stateCount]int64
 	for i := range withoutCalls {
-		if s.Processes[withoutCalls[i].Look.Pid] == nil { // otherwise verdicts have it
+		if s.Processes[withoutCalls[i].Snapshot.Pid] == nil { // otherwise verdicts have it
 			counts[withoutCalls[i].State]++
 		}
 	}

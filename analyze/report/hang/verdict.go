@@ -43,10 +43,10 @@ const (
 	// minPollsPerSecond is the rate of queries from which a program without other calls counts as
 	// polling. Watchdogs query ten times per second.
 	minPollsPerSecond = 100
-	// A thread was busy before it went silent if it made at least minBusyCalls calls, and
-	// minBusyCallsPerSecond calls per second.
+	// minBusyCalls and minBusyCallsPerSecond are the least calls, in all and per second, of a thread that was
+	// busy before it went silent.
 	minBusyCalls, minBusyCallsPerSecond = 10, 1.0
-	// A GPU with a utilization of minGPUBusyPct or more is always busy. Below maxGPUIdlePct it is
+	// minGPUBusyPct is the utilization, %, from which a GPU is busy. maxGPUIdlePct is the one below which it is
 	// idle.
 	minGPUBusyPct, maxGPUIdlePct = 90, 5
 )
@@ -66,16 +66,16 @@ type threadVerdict struct {
 }
 
 // addEvidence adds a sentence to the evidence of the verdict.
-func (j *threadVerdict) addEvidence(format string, args ...any) {
-	j.evidence = append(j.evidence, fmt.Sprintf(format, args...))
+func (v *threadVerdict) addEvidence(format string, args ...any) {
+	v.evidence = append(v.evidence, fmt.Sprintf(format, args...))
 }
 
 // lowerConfidence lowers the confidence to a level and adds the reason.
-func (j *threadVerdict) lowerConfidence(to, format string, args ...any) {
-	if j.level == report.ConfidenceHigh || to == report.ConfidenceLow {
-		j.level = to
+func (v *threadVerdict) lowerConfidence(to, format string, args ...any) {
+	if v.level == report.ConfidenceHigh || to == report.ConfidenceLow {
+		v.level = to
 	}
-	j.reasons = append(j.reasons, fmt.Sprintf(format, args...))
+	v.reasons = append(v.reasons, fmt.Sprintf(format, args...))
 }
 
 // classifyThread returns the state of a thread. The first condition that holds applies:

@@ -43,4 +43,5 @@ line, with the error of each value.
 	Page:     HTMLSection,
 	Needs:    NeededCallClasses,
 	Run:      Run,
+	Collect:  Collect,
 }

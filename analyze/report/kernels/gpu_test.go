@@ -48,9 +48,9 @@ func rowsOf(t *testing.T, r *report.Report, name string, keys ...string) map[str
 }
 
 // runKernels returns the report of a recording.
-func runKernels(t *testing.T, tp *analyzetest.TestRecording, opt query.Options) *report.Report {
+func runKernels(t *testing.T, recording *analyzetest.TestRecording, opt query.Options) *report.Report {
 	t.Helper()
-	r, err := kernels.Run(tp.Timeline(), opt)
+	r, err := kernels.Run(recording.Timeline(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}

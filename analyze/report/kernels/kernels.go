@@ -4,13 +4,14 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/activity"
-	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/graph"
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/group"
 	"github.com/gpurec/gpurec/analyze/report/quality"
+	"github.com/gpurec/gpurec/format"
 )
 
 // Run reports the launched kernels, the number and size of their launches, and their call sites.
@@ -18,7 +19,12 @@ import (
 // necessary classes of calls, a *report.GroupError for an unknown opt.GroupBy, and a *report.SortError for an unknown
 // opt.Sort. With opt.GroupBy, a table of launches by that group is the first table, and the only one.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	t = t.NewView()
+	return report.RunSurvey(t, opt, Collect)
+}
+
+// Collect adds the observers of the report to a survey. Its errors are those of Run.
+func Collect(sv *survey.Survey, opt query.Options) (report.FinishFunc, error) {
+	t := sv.Timeline
 	if err := quality.CheckClasses(t, "kernels", NeededCallClasses); err != nil {
 		return nil, err
 	}
@@ -33,24 +39,23 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 			return nil, err
 		}
 	}
-	counts, err := calls.CountReplayWhile(t, func() error {
-		for _, s := range t.Calls {
-			sc.ReadRowGroup(s.Group)
-			if err := s.Group.Err(); err != nil {
-				return t.WrapReadError(err)
-			}
-		}
-		var err error
-		sc.times, err = activity.TimesOf(t, sc.Window)
-		return err
+	sv.Add(survey.Observer{
+		CallGroup: func(_ timeline.Span, g *format.Group) { sc.ReadRowGroup(g) },
+		Alongside: func() (err error) {
+			sc.times, err = activity.TimesOf(t, sc.Window)
+			return err
+		},
 	})
-	if err != nil {
-		return nil, err
-	}
+	return func() (*report.Report, error) { return sc.report(sv, &opt) }, nil
+}
+
+// report returns the report after the survey.
+func (sc *Scan) report(sv *survey.Survey, opt *query.Options) (*report.Report, error) {
+	t := sv.Timeline
 	r := &report.Report{
 		Command: "kernels",
 		Window:  sc.Window,
-		Quality: quality.OfRecording(t, counts),
+		Quality: quality.OfRecording(t, sv.Counts),
 		Notes:   group.AddModuleNote(t.Facts.Notes, t, opt.GroupBy),
 	}
 	result := ""

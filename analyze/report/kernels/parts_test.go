@@ -19,7 +19,7 @@ import (
 )
 
 // addPyTorchStack adds a stack of an operator in the forward or the backward pass.
-func addPyTorchStack(tp *analyzetest.TestRecording, id int32, operator string, backward bool) {
+func addPyTorchStack(recording *analyzetest.TestRecording, id int32, operator string, backward bool) {
 	frames := []format.Frame{{Func: "at::_ops::" + operator + "::call", Module: "libtorch_cpu.so", Type: "native"}}
 	if backward {
 		frames = append(
@@ -37,17 +37,17 @@ func addPyTorchStack(tp *analyzetest.TestRecording, id int32, operator string, b
 			format.Frame{Func: "Linear.forward", File: "torch/nn/modules/linear.py", Line: 125, Type: "python"},
 		)
 	}
-	tp.AddStackRow(id, format.StackComplete, "", "step (train.py:1)", frames)
+	recording.AddStackRow(id, format.StackComplete, "", "step (train.py:1)", frames)
 }
 
 // TestLaunchesByPart compares the numbers of launches by operator and phase with those of a random program.
 func TestLaunchesByPart(t *testing.T) {
 	testclass.Unit(t)
-	tp, r := analyzetest.NewTestRecording(t), rand.New(rand.NewPCG(1, 2))
+	recording, r := analyzetest.NewTestRecording(t), rand.New(rand.NewPCG(1, 2))
 	operators := []string{"mm", "add_Tensor", "relu"}
 	for i, operator := range operators {
-		addPyTorchStack(tp, int32(2*i+1), operator, false)
-		addPyTorchStack(tp, int32(2*i+2), operator, true)
+		addPyTorchStack(recording, int32(2*i+1), operator, false)
+		addPyTorchStack(recording, int32(2*i+2), operator, true)
 	}
 	want := make(map[string]map[string]int64)
 	count := func(by, part string) {
@@ -58,7 +58,7 @@ func TestLaunchesByPart(t *testing.T) {
 	}
 	for i := range int64(5000) {
 		id := int32(r.IntN(2*len(operators) + 1)) // 0: no stack
-		launch := tp.AddLaunch(i*analyzetest.Us, 100, fmt.Sprintf("kernel%d", r.IntN(5)), int64(r.IntN(3)), id)
+		launch := recording.AddLaunch(i*analyzetest.Us, 100, fmt.Sprintf("kernel%d", r.IntN(5)), int64(r.IntN(3)), id)
 		launch.GridX, launch.BlockX = int32(1+r.IntN(4)), 128
 		switch {
 		case id == 0:
@@ -79,7 +79,7 @@ func TestLaunchesByPart(t *testing.T) {
 		count("operator", "aten::"+operators[(id-1)/2])
 	}
 	for _, by := range kernels.GroupNames() {
-		report := runKernels(t, tp, query.Options{GroupBy: by})
+		report := runKernels(t, recording, query.Options{GroupBy: by})
 		got := launchesByPart(t, report)
 		if len(got) != len(want[by]) || len(report.Tables) != 1 {
 			t.Errorf("%s: rows %v, want %v", by, got, want[by])
@@ -174,10 +174,10 @@ func TestGPUTimesOfModules(t *testing.T) {
 // TestGraphsHaveThePartsOfTheirCapture replays a graph whose kernels were captured in two modules.
 func TestGraphsHaveThePartsOfTheirCapture(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	for id, class := range []string{1: "Linear", 2: "Norm"} {
 		if class != "" {
-			tp.AddStackRow(int32(id), format.StackComplete, "", "main", analyzetest.ParseFrames(
+			recording.AddStackRow(int32(id), format.StackComplete, "", "main", analyzetest.ParseFrames(
 				"model.py:3 "+class+".forward", moduleFile+":9 Module._wrapped_call_impl self="+class,
 			))
 		}
@@ -185,7 +185,7 @@ func TestGraphsHaveThePartsOfTheirCapture(t *testing.T) {
 	at := int64(0)
 	call := func(kind, name string, stream, ptr, src int64) *format.Row {
 		at += analyzetest.Ms
-		r := tp.AddCall(kind, name, at, analyzetest.Us)
+		r := recording.AddCall(kind, name, at, analyzetest.Us)
 		r.Stream, r.Ptr, r.SrcPtr = stream, ptr, src
 		return r
 	}
@@ -201,7 +201,7 @@ func TestGraphsHaveThePartsOfTheirCapture(t *testing.T) {
 	}
 	call(format.KindLaunch, "cuGraphLaunch", 7, 0xb1, 0).Value = 5 // one kernel is in no recorded call
 	call(format.KindLaunch, "cuGraphLaunch", 7, 0xb9, 0).Value = 3 // a graph from before the recording
-	r := runKernels(t, tp, query.Options{GroupBy: "module"})
+	r := runKernels(t, recording, query.Options{GroupBy: "module"})
 	got, table := make(map[string]any), &r.Tables[0]
 	for i := range table.Rows {
 		row := &table.Rows[i]
@@ -222,11 +222,17 @@ func TestModulesWithoutClassesHaveANote(t *testing.T) {
 		moduleFile + ":9 Module._wrapped_call_impl self=Linear": 0,
 		"main.py:9 main": 0,
 	} {
-		tp := analyzetest.NewTestRecording(t)
-		tp.AddStackRow(1, format.StackComplete, "", "main", analyzetest.ParseFrames("model.py:3 Linear.forward", frame))
-		tp.AddLaunch(0, 100, "k", 7, 1)
+		recording := analyzetest.NewTestRecording(t)
+		recording.AddStackRow(
+			1,
+			format.StackComplete,
+			"",
+			"main",
+			analyzetest.ParseFrames("model.py:3 Linear.forward", frame),
+		)
+		recording.AddLaunch(0, 100, "k", 7, 1)
 		for _, by := range []string{"module", "operator"} {
-			r := runKernels(t, tp, query.Options{GroupBy: by})
+			r := runKernels(t, recording, query.Options{GroupBy: by})
 			if want := notes; len(r.Notes) != want && by == "module" || len(r.Notes) > 0 && by == "operator" {
 				t.Errorf("%s by %s: notes %q", frame, by, r.Notes)
 			}
@@ -236,8 +242,8 @@ func TestModulesWithoutClassesHaveANote(t *testing.T) {
 
 func TestTritonKernelsAreOperators(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
-	tp.AddStackRow(
+	recording := analyzetest.NewTestRecording(t)
+	recording.AddStackRow(
 		1,
 		format.StackComplete,
 		"",
@@ -245,9 +251,9 @@ func TestTritonKernelsAreOperators(t *testing.T) {
 		analyzetest.ParseFrames("/x/triton/runtime/jit.py:3 JITFunction.run"),
 	)
 	for i, kernel := range []string{"triton_poi_0", "triton_red_1", "triton_poi_0"} {
-		tp.AddLaunch(int64(i), 100, kernel, 7, 1)
+		recording.AddLaunch(int64(i), 100, kernel, 7, 1)
 	}
-	got := launchesByPart(t, runKernels(t, tp, query.Options{GroupBy: "operator"}))
+	got := launchesByPart(t, runKernels(t, recording, query.Options{GroupBy: "operator"}))
 	if want := map[string]int64{"triton: triton_poi_0": 2, "triton: triton_red_1": 1}; !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}

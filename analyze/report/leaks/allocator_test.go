@@ -31,8 +31,8 @@ func TestLeaksOfTensors(t *testing.T) {
 		"expandable segments": {Expandable: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tp, w := analyzetest.TorchTrainingRecording(t, conf, leak)
-			tl := tp.Timeline()
+			recording, w := analyzetest.TorchTrainingRecording(t, conf, leak)
+			tl := recording.Timeline()
 			r, err := leaks.Run(tl, query.Options{})
 			if err != nil {
 				t.Fatal(err)
@@ -81,8 +81,10 @@ func TestLeaksOfTensors(t *testing.T) {
 func TestSegmentsFromBeforeTheAllocatorsEvents(t *testing.T) {
 	testclass.Unit(t)
 	for _, conf := range []analyzetest.TorchConf{{}, {Expandable: true}} {
-		tp, _ := analyzetest.TorchTrainingRecording(t, conf, 3_000_000)
-		r := tp.AddRow(format.Row{Kind: format.KindStack, StackID: 5, StackStatus: format.StackComplete, Device: -1})
+		recording, _ := analyzetest.TorchTrainingRecording(t, conf, 3_000_000)
+		r := recording.AddRow(
+			format.Row{Kind: format.KindStack, StackID: 5, StackStatus: format.StackComplete, Device: -1},
+		)
 		for _, module := range []string{
 			"/lib/libcudart.so.13",
 			"/venv/torch/lib/libc10_cuda.so",
@@ -90,14 +92,14 @@ func TestSegmentsFromBeforeTheAllocatorsEvents(t *testing.T) {
 		} {
 			r.Frames = append(r.Frames, format.Frame{Func: "f", Module: module, Type: "native"})
 		}
-		analyzetest.SetStackAndSite(tp.AddAlloc(0, 5, 0x6e0000000000, 2*analyzetest.Mib), 5, "at::empty")
-		tp.AddAlloc(20, 5, 0x6e0000400000, 20*analyzetest.Mib)
-		for _, r := range tp.Rows {
+		analyzetest.SetStackAndSite(recording.AddAlloc(0, 5, 0x6e0000000000, 2*analyzetest.Mib), 5, "at::empty")
+		recording.AddAlloc(20, 5, 0x6e0000400000, 20*analyzetest.Mib)
+		for _, r := range recording.Rows {
 			if r.Kind == format.KindAllocator {
 				r.ReservedBytes += 22 * analyzetest.Mib
 			}
 		}
-		got, err := leaks.Run(tp.Timeline(), query.Options{})
+		got, err := leaks.Run(recording.Timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,8 +120,8 @@ func TestSegmentsFromBeforeTheAllocatorsEvents(t *testing.T) {
 func TestAGrowingCacheIsNoLeak(t *testing.T) {
 	testclass.Unit(t)
 	for _, conf := range []analyzetest.TorchConf{{}, {Expandable: true}} {
-		tp, _ := analyzetest.TorchTrainingRecording(t, conf, 0)
-		r, err := leaks.Run(tp.Timeline(), query.Options{})
+		recording, _ := analyzetest.TorchTrainingRecording(t, conf, 0)
+		r, err := leaks.Run(recording.Timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,9 +133,9 @@ func TestAGrowingCacheIsNoLeak(t *testing.T) {
 
 func TestReportsOfTensorsLookAsBefore(t *testing.T) {
 	testclass.Unit(t)
-	tp, _ := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{}, 3_000_000)
-	tl := tp.Timeline()
-	for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(p0 query.Options) (*report.Report, error) { return leaks.Run(tl, p0) }, "summary": func(p0 query.Options) (*report.Report, error) { return summary.Run(tl, p0) }} {
+	recording, _ := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{}, 3_000_000)
+	tl := recording.Timeline()
+	for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(opt query.Options) (*report.Report, error) { return leaks.Run(tl, opt) }, "summary": func(opt query.Options) (*report.Report, error) { return summary.Run(tl, opt) }} {
 		r, err := make(query.Options{Top: 20, MaxFrames: 12})
 		if err != nil {
 			t.Fatal(err)
@@ -150,17 +152,17 @@ func TestReportsOfTensorsLookAsBefore(t *testing.T) {
 
 func TestFiltersOfTensors(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	r := rand.New(rand.NewPCG(1, 1))
 	for i, key := range []caching.AllocatorKey{{Pid: 42, Device: 0}, {Pid: 42, Device: 1}, {Pid: 77, Device: 0}} {
-		w := analyzetest.NewTorchAllocator(tp, r, key.Pid, key.Device, analyzetest.TorchConf{})
+		w := analyzetest.NewTorchAllocator(recording, r, key.Pid, key.Device, analyzetest.TorchConf{})
 		for k := range int64(2) {
 			w.Now = int64(i+1)*10*analyzetest.Second + k*analyzetest.Second
 			b := w.AllocBlock(analyzetest.Mib<<k, analyzetest.TorchSegment{Stream: int64(7 + k)})
 			analyzetest.SetStackAndSite(b.Row, 0, string(rune('a'+2*i+int(k)))).Tid = key.Pid
 		}
 	}
-	tl := tp.Timeline()
+	tl := recording.Timeline()
 	for name, c := range map[string]struct {
 		f    query.Filter
 		want string
@@ -201,14 +203,14 @@ func TestFiltersOfTensors(t *testing.T) {
 func TestConfidenceInTensors(t *testing.T) {
 	testclass.Unit(t)
 	lost := func(n float64) func(*analyzetest.TestRecording) {
-		return func(tp *analyzetest.TestRecording) {
-			tp.AddRow(format.Row{Kind: format.KindLost, Name: "allocator", StartNs: analyzetest.Epoch, Value: n})
+		return func(recording *analyzetest.TestRecording) {
+			recording.AddRow(format.Row{Kind: format.KindLost, Name: "allocator", StartNs: analyzetest.Epoch, Value: n})
 		}
 	}
 	skip := func(every int) func(*analyzetest.TestRecording) {
-		return func(tp *analyzetest.TestRecording) {
+		return func(recording *analyzetest.TestRecording) {
 			n := 0
-			tp.Rows = slices.DeleteFunc(tp.Rows, func(r *format.Row) bool {
+			recording.Rows = slices.DeleteFunc(recording.Rows, func(r *format.Row) bool {
 				if r.Kind != format.KindAllocator {
 					return false
 				}
@@ -224,15 +226,15 @@ func TestConfidenceInTensors(t *testing.T) {
 		"whole":     {func(*analyzetest.TestRecording) {}, "high"},
 		"few lost":  {lost(1), "medium"},
 		"many lost": {lost(100), "low"},
-		"lost in the metadata": {func(tp *analyzetest.TestRecording) {
-			tp.Meta.Calls = map[string]format.CallCount{"allocator": {Lost: 100}}
+		"lost in the metadata": {func(recording *analyzetest.TestRecording) {
+			recording.Meta.Calls = map[string]format.CallCount{"allocator": {Lost: 100}}
 		}, "low"},
 		"one is missing":   {skip(3000), "medium"},
 		"many are missing": {skip(50), "low"},
 	} {
-		tp, _ := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{}, 3_000_000)
-		c.change(tp)
-		r, err := leaks.Run(tp.Timeline(), query.Options{})
+		recording, _ := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{}, 3_000_000)
+		c.change(recording)
+		r, err := leaks.Run(recording.Timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -251,10 +253,10 @@ func TestConfidenceInTensors(t *testing.T) {
 
 func TestAnAllocatorEndsWithItsProcess(t *testing.T) {
 	testclass.Unit(t)
-	tp, w := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{}, 3_000_000)
+	recording, w := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{}, 3_000_000)
 	want := w.CheckedTotals()
-	tp.AddExit(42, 60*analyzetest.Second)
-	tl := tp.Timeline()
+	recording.AddExit(42, 60*analyzetest.Second)
+	tl := recording.Timeline()
 	r, err := leaks.Run(tl, query.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -278,14 +280,14 @@ func TestAnAllocatorEndsWithItsProcess(t *testing.T) {
 // exits.
 func TestAnInterpretersEndIsNoFree(t *testing.T) {
 	testclass.Unit(t)
-	tp, w := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{}, 3_000_000)
+	recording, w := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{}, 3_000_000)
 	want := w.CheckedTotals()
 	w.Now += 100 * analyzetest.Ms
 	for len(w.Held) > 0 {
 		w.FreeBlock(w.Held[0])
 	}
-	tp.AddExit(42, w.Now+500*analyzetest.Ms)
-	r, err := leaks.Run(tp.Timeline(), query.Options{})
+	recording.AddExit(42, w.Now+500*analyzetest.Ms)
+	r, err := leaks.Run(recording.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,8 +303,8 @@ func TestAnInterpretersEndIsNoFree(t *testing.T) {
 
 func TestTensorsInProfiles(t *testing.T) {
 	testclass.Unit(t)
-	tp, w := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{Expandable: true}, 3_000_000)
-	p, _, none, err := pprof.BuildHeapProfile(tp.Timeline(), query.Options{})
+	recording, w := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{Expandable: true}, 3_000_000)
+	p, _, none, err := pprof.BuildHeapProfile(recording.Timeline(), query.Options{})
 	if err != nil || none != nil {
 		t.Fatal(err, none)
 	}
@@ -318,9 +320,9 @@ func TestTensorsInProfiles(t *testing.T) {
 // TestLeaksSayThatTheCacheGrows has requests that become longer: no leak, but a cache that grows.
 func TestLeaksSayThatTheCacheGrows(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
-	analyzetest.NewCacheProgram(tp, analyzetest.TorchConf{}).RequestLonger(1000)
-	r, err := leaks.Run(tp.Timeline(), query.Options{})
+	recording := analyzetest.NewTestRecording(t)
+	analyzetest.NewCacheProgram(recording, analyzetest.TorchConf{}).RequestLonger(1000)
+	r, err := leaks.Run(recording.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,4 +53,5 @@ Keys of --group-by: ` + strings.Join(group.GroupNames(), ", ") + `.`,
 	Page:     HTMLSection,
 	Needs:    NeededCallClasses,
 	Run:      Run,
+	Collect:  Collect,
 }

@@ -1,7 +1,7 @@
 package leaks
 
 import (
-	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -16,29 +16,27 @@ import (
 // free, with a verdict. It returns a *report.GroupError for an unknown opt.GroupBy, a
 // *report.SortError for an unknown opt.Sort, and a *quality.MissingClassError without memory calls.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	t = t.NewView()
+	return report.RunSurvey(t, opt, Collect)
+}
+
+// Collect adds the observers of the report to a survey. Its errors are those of Run.
+func Collect(sv *survey.Survey, opt query.Options) (report.FinishFunc, error) {
+	t := sv.Timeline
 	if err := quality.CheckClasses(t, "leaks", NeededCallClasses); err != nil {
 		return nil, err
 	}
-	s, err := NewScan(t, &opt)
+	s, err := ScanOf(sv, &opt)
 	if err != nil {
 		return nil, err
 	}
 	use := allocator.NewTotalsScan(t, &opt.Filter, s.Window)
-	p, err := t.ReplayProgram(s.OnDriverChange, nil, func(a *caching.Allocator, c *caching.AllocatorChange) {
-		s.OnAllocatorChange(a, c)
-		use.OnAllocatorChange(a, c)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return s.Report(p, use, &opt)
+	sv.Add(survey.Observer{Allocator: use.OnAllocatorChange})
+	return func() (*report.Report, error) { return s.report(&sv.Memory, use, &opt) }, nil
 }
 
-// Report returns the report after a replay. p is the program's memory at the end of the replay; use
-// has the allocator totals of the same replay. Report returns a *report.SortError for an unknown
-// opt.Sort.
-func (s *Scan) Report(
+// report returns the report after a replay. p is the program's memory at the end of the replay; use has the allocator
+// totals of the same replay.
+func (s *Scan) report(
 	p *timeline.ProgramMemory,
 	use *allocator.TotalsScan,
 	opt *query.Options,

@@ -22,9 +22,9 @@ import (
 )
 
 // verdicts runs leaks and returns the verdicts by call site.
-func verdicts(t *testing.T, tp *analyzetest.TestRecording, opt query.Options) map[string]string {
+func verdicts(t *testing.T, recording *analyzetest.TestRecording, opt query.Options) map[string]string {
 	t.Helper()
-	r, err := leaks.Run(tp.Timeline(), opt)
+	r, err := leaks.Run(recording.Timeline(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,131 +54,131 @@ func TestVerdicts(t *testing.T) {
 		tape func(*analyzetest.TestRecording)
 		want string
 	}{
-		"a block of 1 MiB leaks every step": {func(tp *analyzetest.TestRecording) {
+		"a block of 1 MiB leaks every step": {func(recording *analyzetest.TestRecording) {
 			steps(60*analyzetest.Second, func(i, ns int64) {
-				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				analyzetest.SetStackAndSite(recording.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
 			})
 		}, "growing"},
-		"every second block leaks": {func(tp *analyzetest.TestRecording) {
+		"every second block leaks": {func(recording *analyzetest.TestRecording) {
 			steps(60*analyzetest.Second, func(i, ns int64) {
-				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				analyzetest.SetStackAndSite(recording.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
 				if i%2 == 0 {
-					tp.AddFree(ns+analyzetest.Ms, analyzetest.Us, base+i*analyzetest.Mib)
+					recording.AddFree(ns+analyzetest.Ms, analyzetest.Us, base+i*analyzetest.Mib)
 				}
 			})
 		}, "growing"},
-		"a leak under a large sawtooth": {func(tp *analyzetest.TestRecording) {
+		"a leak under a large sawtooth": {func(recording *analyzetest.TestRecording) {
 			steps(60*analyzetest.Second, func(i, ns int64) {
-				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base, 1<<30), 1, "x")
-				analyzetest.SetStackAndSite(tp.AddAlloc(ns+analyzetest.Ms, analyzetest.Us, base+(1<<40)+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
-				tp.AddFree(ns+90*analyzetest.Ms, analyzetest.Us, base)
+				analyzetest.SetStackAndSite(recording.AddAlloc(ns, analyzetest.Us, base, 1<<30), 1, "x")
+				analyzetest.SetStackAndSite(recording.AddAlloc(ns+analyzetest.Ms, analyzetest.Us, base+(1<<40)+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				recording.AddFree(ns+90*analyzetest.Ms, analyzetest.Us, base)
 			})
 		}, "growing"},
-		"a leak of one block every four seconds": {func(tp *analyzetest.TestRecording) {
+		"a leak of one block every four seconds": {func(recording *analyzetest.TestRecording) {
 			steps(60*analyzetest.Second, func(i, ns int64) {
 				if i%40 == 0 {
-					analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, 32*analyzetest.Mib), 1, "x")
+					analyzetest.SetStackAndSite(recording.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, 32*analyzetest.Mib), 1, "x")
 				}
 			})
 		}, "growing"},
-		"a leak seen for three seconds": {func(tp *analyzetest.TestRecording) {
-			tp.Meta.EndNs = analyzetest.Epoch + 4*analyzetest.Second
+		"a leak seen for three seconds": {func(recording *analyzetest.TestRecording) {
+			recording.Meta.EndNs = analyzetest.Epoch + 4*analyzetest.Second
 			steps(4*analyzetest.Second, func(i, ns int64) {
-				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				analyzetest.SetStackAndSite(recording.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
 			})
 		}, "growing"},
-		"a leak until the process ends": {func(tp *analyzetest.TestRecording) {
+		"a leak until the process ends": {func(recording *analyzetest.TestRecording) {
 			steps(30*analyzetest.Second, func(i, ns int64) {
-				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				analyzetest.SetStackAndSite(recording.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
 			})
-			tp.AddExit(42, 30*analyzetest.Second)
+			recording.AddExit(42, 30*analyzetest.Second)
 		}, "growing"},
-		"a leak in a process that ends before another": {func(tp *analyzetest.TestRecording) {
+		"a leak in a process that ends before another": {func(recording *analyzetest.TestRecording) {
 			steps(30*analyzetest.Second, func(i, ns int64) {
-				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				analyzetest.SetStackAndSite(recording.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
 			})
 			steps(60*analyzetest.Second, func(i, ns int64) {
-				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base, 64), 1, "y").Pid = 77
-				tp.AddFree(ns+analyzetest.Us, analyzetest.Us, base).Pid = 77
+				analyzetest.SetStackAndSite(recording.AddAlloc(ns, analyzetest.Us, base, 64), 1, "y").Pid = 77
+				recording.AddFree(ns+analyzetest.Us, analyzetest.Us, base).Pid = 77
 			})
-			tp.AddExit(42, 30*analyzetest.Second)
-			tp.AddRow(format.Row{Kind: format.KindProcess, Pid: 77, StartNs: analyzetest.Epoch})
+			recording.AddExit(42, 30*analyzetest.Second)
+			recording.AddRow(format.Row{Kind: format.KindProcess, Pid: 77, StartNs: analyzetest.Epoch})
 		}, "growing"},
-		"a leak of 8 bytes a step is too small": {func(tp *analyzetest.TestRecording) {
+		"a leak of 8 bytes a step is too small": {func(recording *analyzetest.TestRecording) {
 			steps(60*analyzetest.Second, func(i, ns int64) {
-				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, 8), 1, "x")
+				analyzetest.SetStackAndSite(recording.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, 8), 1, "x")
 			})
 		}, "retained"},
-		"weights at the start": {func(tp *analyzetest.TestRecording) {
+		"weights at the start": {func(recording *analyzetest.TestRecording) {
 			for i := range int64(50) {
-				analyzetest.SetStackAndSite(tp.AddAlloc(analyzetest.Second+i*20*analyzetest.Ms, analyzetest.Us, base+i<<30, 1<<30), 1, "x")
+				analyzetest.SetStackAndSite(recording.AddAlloc(analyzetest.Second+i*20*analyzetest.Ms, analyzetest.Us, base+i<<30, 1<<30), 1, "x")
 			}
 			steps(60*analyzetest.Second, func(i, ns int64) {
-				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, 0x1000, 64), 1, "y")
-				tp.AddFree(ns+analyzetest.Us, analyzetest.Us, 0x1000)
+				analyzetest.SetStackAndSite(recording.AddAlloc(ns, analyzetest.Us, 0x1000, 64), 1, "y")
+				recording.AddFree(ns+analyzetest.Us, analyzetest.Us, 0x1000)
 			})
 		}, "startup"},
-		"weights at the start, never freed before the end": {func(tp *analyzetest.TestRecording) {
-			analyzetest.SetStackAndSite(tp.AddAlloc(analyzetest.Second, analyzetest.Us, base, 1<<30), 1, "x")
-			tp.AddExit(42, 60*analyzetest.Second)
+		"weights at the start, never freed before the end": {func(recording *analyzetest.TestRecording) {
+			analyzetest.SetStackAndSite(recording.AddAlloc(analyzetest.Second, analyzetest.Us, base, 1<<30), 1, "x")
+			recording.AddExit(42, 60*analyzetest.Second)
 		}, "startup"},
-		"balanced churn": {func(tp *analyzetest.TestRecording) {
+		"balanced churn": {func(recording *analyzetest.TestRecording) {
 			steps(60*analyzetest.Second, func(_, ns int64) {
-				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base, 64*analyzetest.Mib), 1, "x")
-				tp.AddFree(ns+50*analyzetest.Ms, analyzetest.Us, base)
+				analyzetest.SetStackAndSite(recording.AddAlloc(ns, analyzetest.Us, base, 64*analyzetest.Mib), 1, "x")
+				recording.AddFree(ns+50*analyzetest.Ms, analyzetest.Us, base)
 			})
 		}, "churn"},
-		"balanced churn with the last one live": {func(tp *analyzetest.TestRecording) {
+		"balanced churn with the last one live": {func(recording *analyzetest.TestRecording) {
 			steps(60*analyzetest.Second, func(i, ns int64) {
-				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				analyzetest.SetStackAndSite(recording.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
 				if i > 0 {
-					tp.AddFree(ns+50*analyzetest.Ms, analyzetest.Us, base+(i-1)*analyzetest.Mib)
+					recording.AddFree(ns+50*analyzetest.Ms, analyzetest.Us, base+(i-1)*analyzetest.Mib)
 				}
 			})
 		}, "churn"},
-		"a sawtooth of two periods": {func(tp *analyzetest.TestRecording) {
+		"a sawtooth of two periods": {func(recording *analyzetest.TestRecording) {
 			steps(60*analyzetest.Second, func(i, ns int64) {
-				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				analyzetest.SetStackAndSite(recording.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
 				if i%250 == 249 {
 					for k := i - 249; k <= i; k++ {
-						tp.AddFree(ns+analyzetest.Ms+(k%250)*analyzetest.Us, analyzetest.Us, base+k*analyzetest.Mib)
+						recording.AddFree(ns+analyzetest.Ms+(k%250)*analyzetest.Us, analyzetest.Us, base+k*analyzetest.Mib)
 					}
 				}
 			})
 		}, "retained"},
-		"a cache that fills for 20 of 60 seconds": {func(tp *analyzetest.TestRecording) {
+		"a cache that fills for 20 of 60 seconds": {func(recording *analyzetest.TestRecording) {
 			steps(20*analyzetest.Second, func(i, ns int64) {
-				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				analyzetest.SetStackAndSite(recording.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
 			})
 		}, "retained"},
-		"a cache that fills for 40 of 60 seconds": {func(tp *analyzetest.TestRecording) {
+		"a cache that fills for 40 of 60 seconds": {func(recording *analyzetest.TestRecording) {
 			steps(40*analyzetest.Second, func(i, ns int64) {
-				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				analyzetest.SetStackAndSite(recording.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
 			})
 		}, "retained"},
-		"a ring that fills and then frees the oldest": {func(tp *analyzetest.TestRecording) {
+		"a ring that fills and then frees the oldest": {func(recording *analyzetest.TestRecording) {
 			steps(60*analyzetest.Second, func(i, ns int64) {
-				analyzetest.SetStackAndSite(tp.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
+				analyzetest.SetStackAndSite(recording.AddAlloc(ns, analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib), 1, "x")
 				if i >= 100 {
-					tp.AddFree(ns+analyzetest.Ms, analyzetest.Us, base+(i-100)*analyzetest.Mib)
+					recording.AddFree(ns+analyzetest.Ms, analyzetest.Us, base+(i-100)*analyzetest.Mib)
 				}
 			})
 		}, "retained"},
-		"one block late": {func(tp *analyzetest.TestRecording) {
-			analyzetest.SetStackAndSite(tp.AddAlloc(analyzetest.Second, analyzetest.Us, base, 8), 1, "y")
-			analyzetest.SetStackAndSite(tp.AddAlloc(50*analyzetest.Second, analyzetest.Us, base+analyzetest.Mib, analyzetest.Mib), 1, "x")
+		"one block late": {func(recording *analyzetest.TestRecording) {
+			analyzetest.SetStackAndSite(recording.AddAlloc(analyzetest.Second, analyzetest.Us, base, 8), 1, "y")
+			analyzetest.SetStackAndSite(recording.AddAlloc(50*analyzetest.Second, analyzetest.Us, base+analyzetest.Mib, analyzetest.Mib), 1, "x")
 		}, "retained"},
-		"one block, and then the process ends": {func(tp *analyzetest.TestRecording) {
-			analyzetest.SetStackAndSite(tp.AddAlloc(analyzetest.Second, analyzetest.Us, base, 8), 1, "y")
-			analyzetest.SetStackAndSite(tp.AddAlloc(30*analyzetest.Second, analyzetest.Us, base+analyzetest.Mib, analyzetest.Mib), 1, "x")
-			tp.AddExit(42, 60*analyzetest.Second)
+		"one block, and then the process ends": {func(recording *analyzetest.TestRecording) {
+			analyzetest.SetStackAndSite(recording.AddAlloc(analyzetest.Second, analyzetest.Us, base, 8), 1, "y")
+			analyzetest.SetStackAndSite(recording.AddAlloc(30*analyzetest.Second, analyzetest.Us, base+analyzetest.Mib, analyzetest.Mib), 1, "x")
+			recording.AddExit(42, 60*analyzetest.Second)
 		}, "exit leak"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tp := analyzetest.NewTestRecording(t)
-			c.tape(tp)
-			if got := verdicts(t, tp, query.Options{})["x"]; got != c.want {
-				r, err := leaks.Run(openTimeline(t, tp), query.Options{})
+			recording := analyzetest.NewTestRecording(t)
+			c.tape(recording)
+			if got := verdicts(t, recording, query.Options{})["x"]; got != c.want {
+				r, err := leaks.Run(openTimeline(t, recording), query.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -189,9 +189,9 @@ func TestVerdicts(t *testing.T) {
 }
 
 // openTimeline opens the recording of a tape that was written before.
-func openTimeline(t *testing.T, tp *analyzetest.TestRecording) *timeline.Timeline {
+func openTimeline(t *testing.T, recording *analyzetest.TestRecording) *timeline.Timeline {
 	t.Helper()
-	tl, err := timeline.Open(analyzetest.OpenRecording(t, tp.Path))
+	tl, err := timeline.Open(analyzetest.OpenRecording(t, recording.Path))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func openTimeline(t *testing.T, tp *analyzetest.TestRecording) *timeline.Timelin
 func TestReportsLookAsBefore(t *testing.T) {
 	testclass.Unit(t)
 	tl := analyzetest.TrainingRecording(t).Timeline()
-	for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(p0 query.Options) (*report.Report, error) { return leaks.Run(tl, p0) }, "summary": func(p0 query.Options) (*report.Report, error) { return summary.Run(tl, p0) }} {
+	for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(opt query.Options) (*report.Report, error) { return leaks.Run(tl, opt) }, "summary": func(opt query.Options) (*report.Report, error) { return summary.Run(tl, opt) }} {
 		r, err := make(query.Options{Top: 20, MaxFrames: 12})
 		if err != nil {
 			t.Fatal(err)
@@ -225,11 +225,11 @@ func TestReportsLookAsBefore(t *testing.T) {
 
 func TestReportsAreTheSameEveryTime(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.TrainingRecording(t)
-	tp.AddExit(42, 60*analyzetest.Second)
+	recording := analyzetest.TrainingRecording(t)
+	recording.AddExit(42, 60*analyzetest.Second)
 	var first []byte
 	for range 5 {
-		tl := tp.Timeline()
+		tl := recording.Timeline()
 		leakReport, err := leaks.Run(tl, query.Options{GroupBy: "size"})
 		if err != nil {
 			t.Fatal(err)
@@ -276,16 +276,21 @@ func TestLeaksGroupsAddUp(t *testing.T) {
 func TestFilters(t *testing.T) {
 	testclass.Unit(t)
 	const base = int64(0x7f0000000000)
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	for i := range int64(8) {
 		r := analyzetest.SetStackAndSite(
-			tp.AddAlloc(analyzetest.Second*(i+1), analyzetest.Us, base+i*analyzetest.Mib, analyzetest.Mib<<(i%2)),
+			recording.AddAlloc(
+				analyzetest.Second*(i+1),
+				analyzetest.Us,
+				base+i*analyzetest.Mib,
+				analyzetest.Mib<<(i%2),
+			),
 			1,
 			fmt.Sprint("site", i),
 		)
 		r.Pid, r.Tid, r.Device, r.Stream = 42+int32(i/4), 100+int32(i), int32(i%2), i%4
 	}
-	tl := tp.Timeline()
+	tl := recording.Timeline()
 	for name, c := range map[string]struct {
 		f    query.Filter
 		want []string
@@ -313,7 +318,7 @@ func TestFilters(t *testing.T) {
 		"no row matches --stream 0x64; the recording has streams 0, 1, 2, 3": {Streams: []int64{100}},
 		"no row matches all filters; use fewer filters":                      {Pids: []int32{42}, Tids: []int32{107}},
 	} {
-		for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(p0 query.Options) (*report.Report, error) { return leaks.Run(tl, p0) }, "summary": func(p0 query.Options) (*report.Report, error) { return summary.Run(tl, p0) }} {
+		for command, make := range map[string]func(query.Options) (*report.Report, error){"leaks": func(opt query.Options) (*report.Report, error) { return leaks.Run(tl, opt) }, "summary": func(opt query.Options) (*report.Report, error) { return summary.Run(tl, opt) }} {
 			r, err := make(query.Options{Filter: f})
 			if err != nil {
 				t.Fatal(err)
@@ -332,30 +337,30 @@ func TestConfidenceFallsWithWhatIsMissing(t *testing.T) {
 		want   string
 	}{
 		"whole": {func(*analyzetest.TestRecording) {}, "high"},
-		"few lost": {func(tp *analyzetest.TestRecording) {
-			tp.AddRow(format.Row{Kind: format.KindLost, Name: "memory", StartNs: analyzetest.Epoch, Value: 1})
+		"few lost": {func(recording *analyzetest.TestRecording) {
+			recording.AddRow(format.Row{Kind: format.KindLost, Name: "memory", StartNs: analyzetest.Epoch, Value: 1})
 		}, "medium"},
-		"many lost": {func(tp *analyzetest.TestRecording) {
-			tp.AddRow(format.Row{Kind: format.KindLost, Name: "memory", StartNs: analyzetest.Epoch, Value: 500})
+		"many lost": {func(recording *analyzetest.TestRecording) {
+			recording.AddRow(format.Row{Kind: format.KindLost, Name: "memory", StartNs: analyzetest.Epoch, Value: 500})
 		}, "low"},
-		"other calls lost": {func(tp *analyzetest.TestRecording) {
-			tp.AddRow(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch, Value: 500})
+		"other calls lost": {func(recording *analyzetest.TestRecording) {
+			recording.AddRow(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch, Value: 500})
 		}, "high"},
-		"lost in the metadata": {func(tp *analyzetest.TestRecording) {
-			tp.Meta.Calls = map[string]format.CallCount{"memory": {Lost: 500}}
+		"lost in the metadata": {func(recording *analyzetest.TestRecording) {
+			recording.Meta.Calls = map[string]format.CallCount{"memory": {Lost: 500}}
 		}, "low"},
-		"unmatched frees": {func(tp *analyzetest.TestRecording) {
+		"unmatched frees": {func(recording *analyzetest.TestRecording) {
 			for i := range int64(200) {
-				tp.AddFree(40*analyzetest.Second+i, 0, 0x5000+i)
+				recording.AddFree(40*analyzetest.Second+i, 0, 0x5000+i)
 			}
 		}, "medium"},
-		"an alloc with unknown pointer": {func(tp *analyzetest.TestRecording) {
-			tp.AddAlloc(50*analyzetest.Second, analyzetest.Second, 0, 64).Flags = format.FlagOpen
+		"an alloc with unknown pointer": {func(recording *analyzetest.TestRecording) {
+			recording.AddAlloc(50*analyzetest.Second, analyzetest.Second, 0, 64).Flags = format.FlagOpen
 		}, "medium"},
 	} {
-		tp := analyzetest.TrainingRecording(t)
-		c.change(tp)
-		r, err := leaks.Run(tp.Timeline(), query.Options{})
+		recording := analyzetest.TrainingRecording(t)
+		c.change(recording)
+		r, err := leaks.Run(recording.Timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -367,22 +372,22 @@ func TestConfidenceFallsWithWhatIsMissing(t *testing.T) {
 
 func TestAFolderOfSegmentsIsATruncatedRecording(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.TrainingRecording(t)
-	w, err := format.Create(tp.Path, format.Options{})
+	recording := analyzetest.TrainingRecording(t)
+	w, err := format.Create(recording.Path, format.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, r := range tp.Rows {
+	for i, r := range recording.Rows {
 		if err := w.Write(format.ClassOf(r.Kind), []format.Row{*r}); err != nil {
 			t.Fatal(err)
 		}
 		if i%500 == 0 {
-			if err := w.Rotate(tp.Meta); err != nil {
+			if err := w.Rotate(recording.Meta); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if err := errors.Join(w.Rotate(tp.Meta), w.Flush()); err != nil {
+	if err := errors.Join(w.Rotate(recording.Meta), w.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	tl, err := timeline.Open(analyzetest.OpenRecording(t, w.Dir()))
@@ -427,7 +432,8 @@ func TestOptionsThatCannotBeFollowed(t *testing.T) {
 	}
 }
 
-// What is missing before the warm-up ends does not lower the confidence in growth after it.
+// TestGrowthAfterAMissingBeginning checks that what is missing before the warm-up ends does not lower
+// the confidence in growth after it.
 func TestGrowthAfterAMissingBeginning(t *testing.T) {
 	testclass.Unit(t)
 	for _, test := range []struct {
@@ -437,18 +443,18 @@ func TestGrowthAfterAMissingBeginning(t *testing.T) {
 		{analyzetest.Epoch + 2*analyzetest.Second, report.ConfidenceHigh},
 		{analyzetest.Epoch + 30*analyzetest.Second, report.ConfidenceMedium},
 	} {
-		tp := analyzetest.NewTestRecording(t)
-		tp.Meta.Late = &format.Late{Processes: 1, CompleteNs: test.completeNs}
+		recording := analyzetest.NewTestRecording(t)
+		recording.Meta.Late = &format.Late{Processes: 1, CompleteNs: test.completeNs}
 		for i := range int64(590) {
 			at := analyzetest.Second + i*100*analyzetest.Ms
 			site := "leak"
 			if i == 0 {
 				site = "weights" // live at the end, but not growing
 			}
-			row := tp.AddAlloc(at, analyzetest.Us, 0x7f0000000000+i*analyzetest.Mib, analyzetest.Mib)
+			row := recording.AddAlloc(at, analyzetest.Us, 0x7f0000000000+i*analyzetest.Mib, analyzetest.Mib)
 			analyzetest.SetStackAndSite(row, int32(1+min(i, 1)), site)
 		}
-		r, err := leaks.Run(tp.Timeline(), query.Options{})
+		r, err := leaks.Run(recording.Timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

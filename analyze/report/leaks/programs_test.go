@@ -32,11 +32,11 @@ func verdictPrograms() int {
 // recording cannot show: a cache that is still filling at the end, a leak of three blocks, a ring
 // that frees nothing yet.
 type madeUpProgram struct {
-	tp    *analyzetest.TestRecording
-	r     *rand.Rand
-	next  int64
-	grows map[string]bool
-	gaps  []error // errors of unreadable segments
+	recording *analyzetest.TestRecording
+	r         *rand.Rand
+	next      int64
+	grows     map[string]bool
+	gaps      []error // errors of unreadable segments
 }
 
 // madeUpSite is a call site that allocates in one process during a part of the minute.
@@ -51,12 +51,12 @@ const programBegin, programEnd = analyzetest.Second, 59 * analyzetest.Second
 
 func newMadeUpProgram(t testing.TB, seed uint64) *madeUpProgram {
 	p := &madeUpProgram{
-		tp:    analyzetest.NewTestRecording(t),
-		r:     rand.New(rand.NewPCG(verdictSeed, seed)),
-		next:  0x7f0000000000,
-		grows: make(map[string]bool),
+		recording: analyzetest.NewTestRecording(t),
+		r:         rand.New(rand.NewPCG(verdictSeed, seed)),
+		next:      0x7f0000000000,
+		grows:     make(map[string]bool),
 	}
-	p.tp.AddRow(format.Row{Kind: format.KindProcess, Pid: 42, StartNs: analyzetest.Epoch})
+	p.recording.AddRow(format.Row{Kind: format.KindProcess, Pid: 42, StartNs: analyzetest.Epoch})
 	quiet := []func(*madeUpSite){
 		(*madeUpSite).churn, (*madeUpSite).ring, (*madeUpSite).warmUp, (*madeUpSite).randomKeys, (*madeUpSite).weights,
 		(*madeUpSite).sawtooth, (*madeUpSite).lifetimes, (*madeUpSite).longerBuffers, (*madeUpSite).jobs,
@@ -78,13 +78,13 @@ func newMadeUpProgram(t testing.TB, seed uint64) *madeUpProgram {
 			s.pid = 100 + int32(i)
 			if p.r.IntN(2) == 0 {
 				s.to = s.within(0.6, 0.9)
-				p.tp.AddExit(s.pid, s.to+analyzetest.Ms)
+				p.recording.AddExit(s.pid, s.to+analyzetest.Ms)
 			}
 		}
 		p.grows[s.name] = true
 		leakReport[p.r.IntN(len(leakReport))](s)
 	}
-	slices.SortStableFunc(p.tp.Rows, func(a, b *format.Row) int { return cmp.Compare(a.StartNs, b.StartNs) })
+	slices.SortStableFunc(p.recording.Rows, func(a, b *format.Row) int { return cmp.Compare(a.StartNs, b.StartNs) })
 	return p
 }
 
@@ -103,7 +103,7 @@ func (p *madeUpProgram) between(low, high int64) int64 {
 
 func (s *madeUpSite) alloc(atNs, bytes int64) int64 {
 	s.next += bytes + 512
-	r := analyzetest.SetStackAndSite(s.tp.AddAlloc(atNs, analyzetest.Us, s.next, bytes), 1, s.name)
+	r := analyzetest.SetStackAndSite(s.recording.AddAlloc(atNs, analyzetest.Us, s.next, bytes), 1, s.name)
 	r.Pid, r.Tid = s.pid, s.pid
 	return s.next
 }
@@ -113,7 +113,7 @@ func (s *madeUpSite) free(atNs, ptr int64) {
 	if atNs >= s.to {
 		return
 	}
-	r := s.tp.AddFree(atNs, analyzetest.Us, ptr)
+	r := s.recording.AddFree(atNs, analyzetest.Us, ptr)
 	r.Pid, r.Tid = s.pid, s.pid
 }
 
@@ -217,7 +217,7 @@ func (s *madeUpSite) jobs() {
 		for k := range s.between(1, 8) {
 			s.alloc(s.from+i*each+k*analyzetest.Us, 16*analyzetest.Mib)
 		}
-		s.tp.AddExit(s.pid, s.from+(i+1)*each-analyzetest.Ms)
+		s.recording.AddExit(s.pid, s.from+(i+1)*each-analyzetest.Ms)
 	}
 }
 
@@ -285,10 +285,10 @@ func (s *madeUpSite) leakOfFew() {
 	}
 }
 
-// checkVerdicts compares the verdicts with the known leaks.
+// judge compares the verdicts with the known leaks.
 func (p *madeUpProgram) judge(t *testing.T, what string, damaged bool) (right, wrong, missed int) {
 	t.Helper()
-	tl := p.tp.Timeline()
+	tl := p.recording.Timeline()
 	tl.Rec.Damaged = p.gaps
 	r, err := leaks.Run(tl, query.Options{})
 	if err != nil {
@@ -346,16 +346,16 @@ func TestVerdictsOfDamagedRandomPrograms(t *testing.T) {
 
 // lose removes calls and notes their number.
 func (p *madeUpProgram) lose(is func(*format.Row) bool) {
-	before := len(p.tp.Rows)
-	p.tp.Rows = slices.DeleteFunc(p.tp.Rows, func(r *format.Row) bool {
+	before := len(p.recording.Rows)
+	p.recording.Rows = slices.DeleteFunc(p.recording.Rows, func(r *format.Row) bool {
 		return (r.Kind == format.KindAlloc || r.Kind == format.KindFree) && is(r)
 	})
-	p.tp.AddRow(
+	p.recording.AddRow(
 		format.Row{
 			Kind:    format.KindLost,
 			Name:    report.LostMemoryClass,
 			StartNs: analyzetest.Epoch,
-			Value:   float64(before - len(p.tp.Rows)),
+			Value:   float64(before - len(p.recording.Rows)),
 		},
 	)
 }
@@ -388,7 +388,7 @@ func (p *madeUpProgram) loseSegments() string {
 	for range 1 + p.r.IntN(3) {
 		from := analyzetest.Epoch + p.r.Int64N(programEnd)
 		to := from + p.between(analyzetest.Second, 8*analyzetest.Second)
-		p.tp.Rows = slices.DeleteFunc(p.tp.Rows, func(r *format.Row) bool {
+		p.recording.Rows = slices.DeleteFunc(p.recording.Rows, func(r *format.Row) bool {
 			return (r.Kind == format.KindAlloc || r.Kind == format.KindFree) && r.StartNs >= from && r.StartNs < to
 		})
 		p.gaps = append(p.gaps, fmt.Errorf("a gap of %s", units.FormatDuration(to-from)))

@@ -7,6 +7,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/cachegrowth"
@@ -63,6 +64,21 @@ func NewScan(t *timeline.Timeline, opt *query.Options) (*Scan, error) {
 		s.stacks = newStackCounter(t)
 	}
 	return s, nil
+}
+
+// scanKey is the key of the Scan that reports share.
+type scanKey struct{}
+
+// ScanOf returns the Scan of a survey. All callers must have the same options. It returns a *report.GroupError for an
+// unknown opt.GroupBy.
+func ScanOf(sv *survey.Survey, opt *query.Options) (s *Scan, err error) {
+	s = survey.Share(sv, scanKey{}, func() *Scan {
+		if s, err = NewScan(sv.Timeline, opt); err == nil {
+			sv.Add(survey.Observer{Program: s.OnDriverChange, Allocator: s.OnAllocatorChange})
+		}
+		return s
+	})
+	return s, err
 }
 
 // groupStats are the counters of one group of allocations, such as a call site.
@@ -250,14 +266,14 @@ func (g *groupStats) recordFloors(step int) {
 }
 
 // recordFloor stores the floor of the interval that ends, unless the interval is the warm-up.
-func (c *floorTracker) recordFloor(step int) {
-	if step >= 0 && (c.floors != nil || c.floor != 0) {
-		if c.floors == nil {
-			c.floors = make([]int64, step, CheckpointCount)
+func (t *floorTracker) recordFloor(step int) {
+	if step >= 0 && (t.floors != nil || t.floor != 0) {
+		if t.floors == nil {
+			t.floors = make([]int64, step, CheckpointCount)
 		}
-		c.floors = append(c.floors, c.floor)
+		t.floors = append(t.floors, t.floor)
 	}
-	c.floor = c.liveBytes
+	t.floor = t.liveBytes
 }
 
 // addUnfreed adds a block that the program had not freed at atNs, Unix ns.

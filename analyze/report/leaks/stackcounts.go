@@ -157,17 +157,17 @@ func (g *groupStats) addPart(p *groupStats) {
 
 // addTracker adds the live bytes of another stack in the same process. Both have passed the same
 // checkpoints.
-func (c *floorTracker) addTracker(p *floorTracker) {
-	c.liveBytes += p.liveBytes
-	c.liveCount += p.liveCount
-	c.exited += p.exited
-	c.exitNs = max(c.exitNs, p.exitNs)
-	c.floor += p.floor
-	if c.floors == nil {
-		c.floors = slices.Clone(p.floors)
+func (t *floorTracker) addTracker(p *floorTracker) {
+	t.liveBytes += p.liveBytes
+	t.liveCount += p.liveCount
+	t.exited += p.exited
+	t.exitNs = max(t.exitNs, p.exitNs)
+	t.floor += p.floor
+	if t.floors == nil {
+		t.floors = slices.Clone(p.floors)
 		return
 	}
 	for i, floor := range p.floors {
-		c.floors[i] += floor
+		t.floors[i] += floor
 	}
 }

@@ -125,14 +125,15 @@ func TestSuppressedMemoryIsInNoNumber(t *testing.T) {
 	}
 }
 
-// Suppressed memory must not cause an alarm, however the process ended.
+// TestSuppressionsOfEndedProcesses checks that suppressed memory causes no alarm, however the process
+// ended.
 func TestSuppressionsOfEndedProcesses(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
-	tp.AddStack(1, "fill", "main")
+	recording := analyzetest.NewTestRecording(t)
+	recording.AddStack(1, "fill", "main")
 	for i := range int64(100) {
 		analyzetest.SetStackAndSite(
-			tp.AddAlloc(
+			recording.AddAlloc(
 				analyzetest.Second+i*100*analyzetest.Ms,
 				analyzetest.Us,
 				0x7f0000000000+i*analyzetest.Mib,
@@ -142,7 +143,7 @@ func TestSuppressionsOfEndedProcesses(t *testing.T) {
 			"fill (a.cc:1)",
 		)
 		// without a stack: by its call site
-		r := tp.AddAlloc(
+		r := recording.AddAlloc(
 			analyzetest.Second+i*100*analyzetest.Ms,
 			analyzetest.Us,
 			0x7e0000000000+i*analyzetest.Mib,
@@ -150,8 +151,8 @@ func TestSuppressionsOfEndedProcesses(t *testing.T) {
 		)
 		r.Site = "grow (b.py:2)"
 	}
-	tp.AddExit(42, 20*analyzetest.Second)
-	tl := tp.Timeline()
+	recording.AddExit(42, 20*analyzetest.Second)
+	tl := recording.Timeline()
 	r, err := leaks.Run(tl, query.Options{Suppressions: analyzetest.ParseSuppressions(t, "leak:^fill$\nleak:b.py")})
 	if err != nil {
 		t.Fatal(err)

@@ -10,13 +10,13 @@ import (
 
 func TestAContextAsArenaIsNoLeak(t *testing.T) {
 	testclass.Unit(t)
-	arena := func(tp *analyzetest.TestRecording, keep int64) {
+	arena := func(recording *analyzetest.TestRecording, keep int64) {
 		for i := range int64(50) {
 			context := 0xc0 + i
 			for k := range int64(10) {
 				analyzetest.SetContext(
 					analyzetest.SetStackAndSite(
-						tp.AddAlloc(
+						recording.AddAlloc(
 							analyzetest.Second+i*analyzetest.Second+k*10*analyzetest.Ms,
 							analyzetest.Us,
 							0x7f0000000000+k*analyzetest.Mib+i<<32,
@@ -30,7 +30,12 @@ func TestAContextAsArenaIsNoLeak(t *testing.T) {
 				)
 			}
 			if i < keep {
-				tp.AddAPICall("cuCtxDestroy_v2", analyzetest.Second+i*analyzetest.Second+500*analyzetest.Ms, context, 0)
+				recording.AddAPICall(
+					"cuCtxDestroy_v2",
+					analyzetest.Second+i*analyzetest.Second+500*analyzetest.Ms,
+					context,
+					0,
+				)
 			}
 		}
 	}
@@ -38,25 +43,25 @@ func TestAContextAsArenaIsNoLeak(t *testing.T) {
 		tape func(*analyzetest.TestRecording)
 		want string
 	}{
-		"a context per step, all destroyed but the last": {func(tp *analyzetest.TestRecording) { arena(tp, 49) }, "churn"},
-		"a context per step, none destroyed":             {func(tp *analyzetest.TestRecording) { arena(tp, 0) }, "growing"},
-		"one context, reset before the end": {func(tp *analyzetest.TestRecording) {
-			tp.AddAPICall("cuDevicePrimaryCtxRetain", 1, 0xd0, 0)
+		"a context per step, all destroyed but the last": {func(recording *analyzetest.TestRecording) { arena(recording, 49) }, "churn"},
+		"a context per step, none destroyed":             {func(recording *analyzetest.TestRecording) { arena(recording, 0) }, "growing"},
+		"one context, reset before the end": {func(recording *analyzetest.TestRecording) {
+			recording.AddAPICall("cuDevicePrimaryCtxRetain", 1, 0xd0, 0)
 			for i := range int64(500) {
-				analyzetest.SetContext(analyzetest.SetStackAndSite(tp.AddAlloc(analyzetest.Second+i*100*analyzetest.Ms, analyzetest.Us, 0x7f0000000000+i*analyzetest.Mib, analyzetest.Mib), 1, "x"), 0xd0, 0)
+				analyzetest.SetContext(analyzetest.SetStackAndSite(recording.AddAlloc(analyzetest.Second+i*100*analyzetest.Ms, analyzetest.Us, 0x7f0000000000+i*analyzetest.Mib, analyzetest.Mib), 1, "x"), 0xd0, 0)
 			}
-			tp.AddAPICall("cuDevicePrimaryCtxReset_v2", 52*analyzetest.Second, 0, 0)
-			tp.AddExit(42, 53*analyzetest.Second)
+			recording.AddAPICall("cuDevicePrimaryCtxReset_v2", 52*analyzetest.Second, 0, 0)
+			recording.AddExit(42, 53*analyzetest.Second)
 		}, "growing"},
-		"one block, and a reset before the end": {func(tp *analyzetest.TestRecording) {
-			analyzetest.SetStackAndSite(tp.AddAlloc(analyzetest.Second, analyzetest.Us, 0x1000, 8), 1, "y")
-			analyzetest.SetContext(analyzetest.SetStackAndSite(tp.AddAlloc(30*analyzetest.Second, analyzetest.Us, 0x2000, analyzetest.Mib), 1, "x"), 0xd0, 0)
-			tp.AddAPICall("cuDevicePrimaryCtxReset_v2", 52*analyzetest.Second, 0, 0)
+		"one block, and a reset before the end": {func(recording *analyzetest.TestRecording) {
+			analyzetest.SetStackAndSite(recording.AddAlloc(analyzetest.Second, analyzetest.Us, 0x1000, 8), 1, "y")
+			analyzetest.SetContext(analyzetest.SetStackAndSite(recording.AddAlloc(30*analyzetest.Second, analyzetest.Us, 0x2000, analyzetest.Mib), 1, "x"), 0xd0, 0)
+			recording.AddAPICall("cuDevicePrimaryCtxReset_v2", 52*analyzetest.Second, 0, 0)
 		}, "exit leak"},
 	} {
-		tp := analyzetest.NewTestRecording(t)
-		c.tape(tp)
-		if got := verdicts(t, tp, query.Options{})["x"]; got != c.want {
+		recording := analyzetest.NewTestRecording(t)
+		c.tape(recording)
+		if got := verdicts(t, recording, query.Options{})["x"]; got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}

@@ -164,15 +164,15 @@ type floorMovement struct {
 
 // addGrowth adds the growth of movements to the finding. It returns the sum of their last floors,
 // bytes.
-func (j *LeakFinding) addGrowth(s *Scan, movements []floorMovement) (level float64) {
+func (f *LeakFinding) addGrowth(s *Scan, movements []floorMovement) (level float64) {
 	for i, m := range movements {
-		j.grown += units.RoundInt(m.Slope * float64(m.Steps))
-		j.PerMin += s.slopePerMinute(m.Slope)
+		f.grown += units.RoundInt(m.Slope * float64(m.Steps))
+		f.PerMin += s.slopePerMinute(m.Slope)
 		if n := len(m.series); n > 0 {
 			level += float64(m.series[n-1])
 		}
-		if i == 0 || math.Abs(m.Slope) > math.Abs(j.trend.Slope) {
-			j.trend, j.checkpoints = m.Trend, len(m.series)
+		if i == 0 || math.Abs(m.Slope) > math.Abs(f.trend.Slope) {
+			f.trend, f.checkpoints = m.Trend, len(m.series)
 		}
 	}
 	return level
@@ -204,34 +204,34 @@ func (s *Scan) slopePerMinute(slope float64) float64 {
 }
 
 // Evidence returns one sentence with the numbers behind the verdict.
-func (j *LeakFinding) Evidence() string {
-	freed := fmt.Sprintf("%s of %s freed", units.FormatCount(j.frees), units.FormatCount(j.allocs))
-	switch j.Verdict {
+func (f *LeakFinding) Evidence() string {
+	freed := fmt.Sprintf("%s of %s freed", units.FormatCount(f.frees), units.FormatCount(f.allocs))
+	switch f.Verdict {
 	case VerdictGrowing:
 		return fmt.Sprintf(
 			"%s, lowest live bytes rose by %s over %d checkpoints (tau %.2f)",
 			freed,
-			units.FormatBytes(j.grown),
-			j.trend.Steps,
-			j.trend.Tau,
+			units.FormatBytes(f.grown),
+			f.trend.Steps,
+			f.trend.Tau,
 		)
 	case VerdictExitLeak:
-		return freed + j.doubtText() + ", live when the process or its last CUDA context ended"
+		return freed + f.doubtText() + ", live when the process or its last CUDA context ended"
 	case VerdictStartup:
 		return fmt.Sprintf("%s, %.0f%% of the live bytes were allocated in the first tenth of the "+
-			"window", freed, units.Percent(j.startBytes, j.LiveBytes))
+			"window", freed, units.Percent(f.startBytes, f.LiveBytes))
 	}
-	return fmt.Sprintf("%s%s, tau %.2f", freed, j.doubtText(), j.trend.Tau)
+	return fmt.Sprintf("%s%s, tau %.2f", freed, f.doubtText(), f.trend.Tau)
 }
 
 // doubtText returns the reason why rising memory does not have the verdict Growing, or "".
-func (j *LeakFinding) doubtText() string {
+func (f *LeakFinding) doubtText() string {
 	switch {
-	case j.explainedByLoss:
+	case f.explainedByLoss:
 		return ", rises, but lost frees may explain the rise"
-	case j.explainedByChance:
+	case f.explainedByChance:
 		return ", rises, but chance may explain the rise"
-	case j.slowing:
+	case f.slowing:
 		return ", rises more and more slowly, like a cache that fills up"
 	}
 	return ""
@@ -239,8 +239,8 @@ func (j *LeakFinding) doubtText() string {
 
 // Confidence returns the confidence in the verdict and the reasons that lower it. level and reasons
 // are those of the recording. Few blocks, few checkpoints or a short window lower them further.
-func (j *LeakFinding) Confidence(level string, reasons []string, w query.Window) (string, []string) {
-	if j.Verdict == VerdictChurn {
+func (f *LeakFinding) Confidence(level string, reasons []string, w query.Window) (string, []string) {
+	if f.Verdict == VerdictChurn {
 		return level, reasons
 	}
 	lower := func(reason string) {
@@ -252,22 +252,22 @@ func (j *LeakFinding) Confidence(level string, reasons []string, w query.Window)
 	if d := w.DurNs(); d < int64(10*time.Second) {
 		lower("only " + units.FormatDuration(d) + " of activity was recorded")
 	}
-	if j.Verdict == VerdictGrowing && j.allocs-j.frees < minBlocksForStatistics {
-		lower(fmt.Sprintf("only %d allocations are live", j.allocs-j.frees))
+	if f.Verdict == VerdictGrowing && f.allocs-f.frees < minBlocksForStatistics {
+		lower(fmt.Sprintf("only %d allocations are live", f.allocs-f.frees))
 	}
-	if j.Verdict == VerdictGrowing && 2*j.trend.Steps <= j.checkpoints {
-		lower(fmt.Sprintf("live bytes rise only in the last %d of %d checkpoints", j.trend.Steps, j.checkpoints))
+	if f.Verdict == VerdictGrowing && 2*f.trend.Steps <= f.checkpoints {
+		lower(fmt.Sprintf("live bytes rise only in the last %d of %d checkpoints", f.trend.Steps, f.checkpoints))
 	}
 	return level, reasons
 }
 
 // GrowthOnDevice returns the growth of device memory, bytes per minute. It returns 0 for host
 // memory and for verdicts other than Growing.
-func (j *LeakFinding) GrowthOnDevice() float64 {
-	if j.Verdict != VerdictGrowing || j.hostBytes > 0 {
+func (f *LeakFinding) GrowthOnDevice() float64 {
+	if f.Verdict != VerdictGrowing || f.hostBytes > 0 {
 		return 0
 	}
-	return j.PerMin
+	return f.PerMin
 }
 
 // TimeUntilOom returns the time until a device is out of memory, an int64 in ns, if its memory

@@ -35,7 +35,7 @@ var (
 
 // waysRecording returns a recording of a program that calls featureSite in several ways.
 func waysRecording(t testing.TB, ways ...wayCalls) *analyzetest.TestRecording {
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	next := int64(0x7f0000000000)
 	for i, w := range ways {
 		id := int32(i + 1)
@@ -49,17 +49,17 @@ func waysRecording(t testing.TB, ways ...wayCalls) *analyzetest.TestRecording {
 				"libpython3.12.so.1.0 _PyEval_EvalFrameDefault", "/app/"+c)
 		}
 		lines = append(lines, "libpython3.12.so.1.0 Py_RunMain", "libc.so.6 __libc_start_main_impl")
-		tp.AddStackRow(id, format.StackComplete, "", featureSite, analyzetest.ParseFrames(lines...))
+		recording.AddStackRow(id, format.StackComplete, "", featureSite, analyzetest.ParseFrames(lines...))
 		for b := range w.blocks {
 			at := analyzetest.Second + b*58*analyzetest.Second/w.blocks + int64(i)*analyzetest.Us*10
 			next += 2 * analyzetest.Mib
-			analyzetest.SetStackAndSite(tp.AddAlloc(at, analyzetest.Us, next, analyzetest.Mib), id, featureSite)
+			analyzetest.SetStackAndSite(recording.AddAlloc(at, analyzetest.Us, next, analyzetest.Mib), id, featureSite)
 			if b*w.freed/100 != (b+1)*w.freed/100 {
-				tp.AddFree(at+50*analyzetest.Ms, analyzetest.Us, next)
+				recording.AddFree(at+50*analyzetest.Ms, analyzetest.Us, next)
 			}
 		}
 	}
-	return tp
+	return recording
 }
 
 func TestSiteIsSplitWhereACallerSeparates(t *testing.T) {

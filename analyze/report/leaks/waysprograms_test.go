@@ -15,9 +15,9 @@ import (
 )
 
 // siteRows returns the rows of the site featureSite, as "CALLER ALLOCS FREES VERDICT".
-func siteRows(t *testing.T, tp *analyzetest.TestRecording) (rows []string) {
+func siteRows(t *testing.T, recording *analyzetest.TestRecording) (rows []string) {
 	t.Helper()
-	r, err := leaks.Run(tp.Timeline(), query.Options{})
+	r, err := leaks.Run(recording.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,10 +87,10 @@ func TestRandomCallTreesAreNotMixed(t *testing.T) {
 // its validate kept.
 func TestWaysOfSeveralProcesses(t *testing.T) {
 	testclass.Unit(t)
-	tp := waysRecording(t, wayCalls{fromValidate, 100, 0}, wayCalls{fromTrain, 600, 100},
+	recording := waysRecording(t, wayCalls{fromValidate, 100, 0}, wayCalls{fromTrain, 600, 100},
 		wayCalls{fromValidate, 100, 0}, wayCalls{fromTrain, 600, 100})
 	second := make(map[int64]bool) // addresses of the second process
-	tp.Rows = slices.DeleteFunc(tp.Rows, func(r *format.Row) bool {
+	recording.Rows = slices.DeleteFunc(recording.Rows, func(r *format.Row) bool {
 		if r.StackID > 2 || r.Kind == format.KindFree && second[r.Ptr] {
 			r.Pid, r.Tid = 43, 43
 			second[r.Ptr] = true
@@ -98,11 +98,11 @@ func TestWaysOfSeveralProcesses(t *testing.T) {
 		return r.Pid == 43 && r.StartNs > analyzetest.Epoch+40*analyzetest.Second
 	})
 	for _, pid := range []int32{42, 43} {
-		tp.AddRow(format.Row{Kind: format.KindProcess, Pid: pid, StartNs: analyzetest.Epoch})
+		recording.AddRow(format.Row{Kind: format.KindProcess, Pid: pid, StartNs: analyzetest.Epoch})
 	}
-	tp.AddExit(43, 41*analyzetest.Second)
+	recording.AddExit(43, 41*analyzetest.Second)
 	want := "validate (train.py:40) 168 0 growing; train_step (train.py:22) 1004 1003 churn"
-	if got := strings.Join(siteRows(t, tp), "; "); got != want {
+	if got := strings.Join(siteRows(t, recording), "; "); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
@@ -110,7 +110,7 @@ func TestWaysOfSeveralProcesses(t *testing.T) {
 // TestWaysOfInlinedCallers has callers that the compiler put into main: their frames share an address.
 func TestWaysOfInlinedCallers(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	frame := func(function string, line int32, addr int64) format.Frame {
 		return format.Frame{
 			Func: function, File: "/src/train.cc", Line: line, Module: "/app/train", Addr: addr, Type: "native",
@@ -118,7 +118,7 @@ func TestWaysOfInlinedCallers(t *testing.T) {
 	}
 	for i, caller := range []string{"validate", "train_step"} {
 		addr := int64(0x3000 + i)
-		tp.AddStackRow(int32(i+1), format.StackComplete, "", featureSite, []format.Frame{
+		recording.AddStackRow(int32(i+1), format.StackComplete, "", featureSite, []format.Frame{
 			{Func: "cuMemAlloc_v2", Module: "/usr/lib/libcuda.so.1", Type: "native"},
 			{Func: "cudaMalloc", Module: "/usr/lib/libcudart.so.12", Type: "native"},
 			frame("make_features", 10, 0x2000), frame("thrust::detail::apply<int>", 7, addr),
@@ -128,15 +128,15 @@ func TestWaysOfInlinedCallers(t *testing.T) {
 	}
 	for i := range int64(500) {
 		at, ptr := analyzetest.Second+i*110*analyzetest.Ms, 0x7f0000000000+i*2*analyzetest.Mib
-		alloc := tp.AddAlloc(at, analyzetest.Us, ptr, analyzetest.Mib)
+		alloc := recording.AddAlloc(at, analyzetest.Us, ptr, analyzetest.Mib)
 		if analyzetest.SetStackAndSite(alloc, 2, featureSite); i%5 == 0 {
 			alloc.StackID = 1
 			continue
 		}
-		tp.AddFree(at+analyzetest.Ms, analyzetest.Us, ptr)
+		recording.AddFree(at+analyzetest.Ms, analyzetest.Us, ptr)
 	}
 	want := "validate (train.cc:20) 100 0 growing; train_step (train.cc:20) 400 400 churn"
-	if got := strings.Join(siteRows(t, tp), "; "); got != want {
+	if got := strings.Join(siteRows(t, recording), "; "); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

@@ -37,6 +37,7 @@ unattributed memory.`,
 	Page:      HTMLSection,
 	Needs:     NeededCallClasses,
 	Run:       Run,
+	Collect:   Collect,
 	Configure: configure,
 }
 

@@ -45,26 +45,26 @@ func NewLevelScan(t *timeline.Timeline, f *query.Filter) *LevelScan {
 // OnDriverChange processes the next change of a replay. It returns the two levels that the change
 // modified. kind is that of the block's device and kind. total is that of all memory on the device,
 // and nil for host memory. Both are nil if the change does not pass the filter.
-func (m *LevelScan) OnDriverChange(c *livemem.Change) (kind, total *MemoryLevel) {
-	o := &m.t.Origins.List[c.Block.Origin]
-	if c.AtNs > m.window.ToNs || !m.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) ||
-		c.Block.Bytes < m.filter.MinBytes {
+func (s *LevelScan) OnDriverChange(c *livemem.Change) (kind, total *MemoryLevel) {
+	o := &s.t.Origins.List[c.Block.Origin]
+	if c.AtNs > s.window.ToNs || !s.filter.PassesCaller(o.Pid, o.Tid, o.Device, o.Stream) ||
+		c.Block.Bytes < s.filter.MinBytes {
 		return nil, nil
 	}
-	place := DeviceMemoryKind{o.Device, m.t.Origins.MemoryKindOf(c.Block.Origin)}
-	if kind = m.kinds[place]; kind == nil {
+	place := DeviceMemoryKind{o.Device, s.t.Origins.MemoryKindOf(c.Block.Origin)}
+	if kind = s.kinds[place]; kind == nil {
 		kind = new(MemoryLevel)
-		m.kinds[place] = kind
+		s.kinds[place] = kind
 	}
-	kind.applyChange(c, m.window.FromNs)
+	kind.applyChange(c, s.window.FromNs)
 	if livemem.IsHostKind(place.Memory) {
 		return kind, nil
 	}
-	if total = m.Total[o.Device]; total == nil {
+	if total = s.Total[o.Device]; total == nil {
 		total = new(MemoryLevel)
-		m.Total[o.Device] = total
+		s.Total[o.Device] = total
 	}
-	total.applyChange(c, m.window.FromNs)
+	total.applyChange(c, s.window.FromNs)
 	return kind, total
 }
 
@@ -91,8 +91,8 @@ func (l *MemoryLevel) applyChange(c *livemem.Change, fromNs int64) {
 }
 
 // failedAllocations returns the number of allocations that failed in the window.
-func (m *LevelScan) failedAllocations() (n int64) {
-	for _, l := range m.kinds {
+func (s *LevelScan) failedAllocations() (n int64) {
+	for _, l := range s.kinds {
 		n += l.failed
 	}
 	return n
@@ -128,10 +128,10 @@ var LevelColumns = []report.Column{
 }
 
 // deviceKinds returns the device kinds of the table, in the order of its rows.
-func (m *LevelScan) deviceKinds() []DeviceMemoryKind {
+func (s *LevelScan) deviceKinds() []DeviceMemoryKind {
 	var places []DeviceMemoryKind
 	perDevice := make(map[int32]int)
-	for p := range m.kinds {
+	for p := range s.kinds {
 		places = append(places, p)
 		if !livemem.IsHostKind(p.Memory) {
 			perDevice[p.Device]++
@@ -149,30 +149,30 @@ func (m *LevelScan) deviceKinds() []DeviceMemoryKind {
 }
 
 // levelOf returns the level of a device kind.
-func (m *LevelScan) levelOf(p DeviceMemoryKind) *MemoryLevel {
-	if l := m.kinds[p]; l != nil {
+func (s *LevelScan) levelOf(p DeviceMemoryKind) *MemoryLevel {
+	if l := s.kinds[p]; l != nil {
 		return l
 	}
-	return m.Total[p.Device]
+	return s.Total[p.Device]
 }
 
 // Table returns a table with one row per device and kind.
-func (m *LevelScan) Table() report.Table {
+func (s *LevelScan) Table() report.Table {
 	table := report.Table{Name: "memory", Title: "memory", Columns: LevelColumns, HideFirst: []string{"peak_at_ns"}}
-	for _, p := range m.deviceKinds() {
-		table.Add(m.levelValues(p))
+	for _, p := range s.deviceKinds() {
+		table.Add(s.levelValues(p))
 	}
 	return table
 }
 
 // levelValues returns the row of a device kind, with the columns LevelColumns.
-func (m *LevelScan) levelValues(p DeviceMemoryKind) report.Values {
-	l := m.levelOf(p)
+func (s *LevelScan) levelValues(p DeviceMemoryKind) report.Values {
+	l := s.levelOf(p)
 	return report.Values{
-		"device":        m.t.DeviceLabel(p.Device),
+		"device":        s.t.DeviceLabel(p.Device),
 		"memory_kind":   p.Memory,
 		"peak_bytes":    l.Peak,
-		"peak_at_ns":    max(0, l.peakNs-m.t.RecordingWindow().FromNs),
+		"peak_at_ns":    max(0, l.peakNs-s.t.RecordingWindow().FromNs),
 		"live_bytes":    l.Live,
 		"allocs":        l.allocs,
 		"frees":         l.frees,

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"github.com/gpurec/gpurec/analyze/model/livemem"
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -30,26 +31,36 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 // compares their memory with NVML's numbers. It returns a *report.SortError for an unknown opt.Sort
 // and a *quality.MissingClassError if the recording has no memory calls.
 func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
-	t = t.NewView()
+	return report.RunSurvey(t, opt.Options, func(sv *survey.Survey, _ query.Options) (report.FinishFunc, error) {
+		return CollectWithOptions(sv, opt)
+	})
+}
+
+// Collect is CollectWithOptions with the defaults of Run.
+func Collect(sv *survey.Survey, opt query.Options) (report.FinishFunc, error) {
+	return CollectWithOptions(sv, Options{Options: opt})
+}
+
+// CollectWithOptions adds the observers of the report to a survey. Its errors are those of RunWithOptions.
+func CollectWithOptions(sv *survey.Survey, opt Options) (report.FinishFunc, error) {
+	t := sv.Timeline
 	if err := quality.CheckClasses(t, "memory", NeededCallClasses); err != nil {
 		return nil, err
 	}
 	s := NewScan(t, &opt)
-	l, err := t.ReplayMemory(s.OnDriverChange)
-	if err != nil {
-		return nil, err
-	}
-	if opt.At == query.MomentPeak {
-		if err := s.replayToPeak(); err != nil {
-			return nil, err
+	sv.Add(survey.Observer{Driver: s.OnDriverChange})
+	return func() (*report.Report, error) {
+		if opt.At == query.MomentPeak {
+			if err := s.replayToPeak(); err != nil {
+				return nil, err
+			}
 		}
-	}
-	return s.Report(&l.Counts)
+		return s.report(sv.Counts)
+	}, nil
 }
 
-// Report returns the report after a replay. counts are the counters of the replay. Report returns a
-// *report.SortError for an unknown Options.Sort.
-func (s *Scan) Report(counts *livemem.ReplayCounts) (*report.Report, error) {
+// report returns the report after a replay. counts are the counters of the replay.
+func (s *Scan) report(counts *livemem.ReplayCounts) (*report.Report, error) {
 	t, opt := s.t, s.opt
 	r := &report.Report{
 		Command: "memory",

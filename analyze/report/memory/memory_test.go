@@ -80,16 +80,16 @@ func TestHoldersAtAMoment(t *testing.T) {
 
 func TestWhoAskedForMemory(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	for i, module := range []string{
 		"/opt/lib/libc10_cuda.so",
 		"/opt/lib/libnccl.so.2",
 		"/app/own.so",
 		"/usr/lib/libcudart.so.12",
 	} {
-		tp.AddLibraryStack(int32(i+1), module, "f")
+		recording.AddLibraryStack(int32(i+1), module, "f")
 	}
-	tl := tp.Timeline()
+	tl := recording.Timeline()
 	for id, want := range map[int32]string{
 		1: "PyTorch",
 		2: "NCCL",
@@ -134,19 +134,19 @@ func TestReconcile(t *testing.T) {
 			func(*analyzetest.TestRecording) {}, 5 * analyzetest.Second,
 			map[string]int64{"nvml": 520 + 3*512 + 32, "tracked": 3*512 + 32, "context and modules": 520, "not attributed": 0},
 		},
-		"attached to a running process": {func(tp *analyzetest.TestRecording) {
-			for _, r := range tp.Rows {
+		"attached to a running process": {func(recording *analyzetest.TestRecording) {
+			for _, r := range recording.Rows {
 				if strings.HasPrefix(r.Name, "cuDevicePrimaryCtx") || r.Kind == format.KindNVML && r.Pid == 42 && r.StartNs < analyzetest.Epoch+3*analyzetest.Second {
 					r.Kind, r.Name = format.KindNote, "gone"
 				}
 			}
 		}, 30 * analyzetest.Second, map[string]int64{"nvml": 520 + 30 + 7*512 + 32, "tracked": 7*512 + 32, "context and modules": 30, "not attributed": 520}},
-		"with pools": {func(tp *analyzetest.TestRecording) {
+		"with pools": {func(recording *analyzetest.TestRecording) {
 			for i := range int64(20) {
-				a := analyzetest.SetContext(tp.AddMemoryCall(format.KindAlloc, format.MemoryAsync, analyzetest.Second+i*700*analyzetest.Ms, 0x7c0000000000+i*analyzetest.Mib, analyzetest.Mib), 0xc1, 0)
+				a := analyzetest.SetContext(recording.AddMemoryCall(format.KindAlloc, format.MemoryAsync, analyzetest.Second+i*700*analyzetest.Ms, 0x7c0000000000+i*analyzetest.Mib, analyzetest.Mib), 0xc1, 0)
 				a.Name = "cuMemAllocAsync"
 			}
-			for _, r := range tp.Rows {
+			for _, r := range recording.Rows {
 				if r.Name == catalog.MetricProcessMemory && r.Pid == 42 {
 					r.Value += float64(64 * analyzetest.Mib)
 				}
@@ -155,15 +155,15 @@ func TestReconcile(t *testing.T) {
 				timeline.PoolAttributeReserved: 64 * analyzetest.Mib,
 				timeline.PoolAttributeUsed:     20 * analyzetest.Mib,
 			} {
-				pool := analyzetest.SetContext(tp.AddAPICall("cuMemPoolGetAttribute", 29*analyzetest.Second, 0xf00, 0), 0xc1, 0)
+				pool := analyzetest.SetContext(recording.AddAPICall("cuMemPoolGetAttribute", 29*analyzetest.Second, 0xf00, 0), 0xc1, 0)
 				pool.Bytes, pool.Value = bytes, attribute
 			}
 		}, 30 * analyzetest.Second, map[string]int64{"nvml": 64 + 550 + 7*512 + 32, "tracked": 20 + 7*512 + 32, "not attributed": 64 - 20 + 550, "unused in pools": 44}},
 	} {
-		tp := analyzetest.TwoGPURecording(t)
-		c.change(tp)
+		recording := analyzetest.TwoGPURecording(t)
+		c.change(recording)
 		r, err := memory.RunWithOptions(
-			tp.Timeline(),
+			recording.Timeline(),
 			memory.Options{Reconcile: true, At: query.MomentGivenTime, AtNs: analyzetest.Epoch + c.at},
 		)
 		if err != nil {
@@ -195,9 +195,9 @@ func TestDevicesArePairedByUUID(t *testing.T) {
 	if _, ok := tl.Facts.OrdinalOf(42, 0); ok {
 		t.Error("GPU 0 is one of the process's")
 	}
-	tp := analyzetest.NewTestRecording(t)
-	tp.AddRow(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", StartNs: analyzetest.Epoch})
-	if got, ok := tp.Timeline().Facts.NVMLIndexOf(42, 0); got != 0 || !ok {
+	recording := analyzetest.NewTestRecording(t)
+	recording.AddRow(format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", StartNs: analyzetest.Epoch})
+	if got, ok := recording.Timeline().Facts.NVMLIndexOf(42, 0); got != 0 || !ok {
 		t.Errorf("the only GPU is %d, %v", got, ok)
 	}
 }
@@ -205,19 +205,19 @@ func TestDevicesArePairedByUUID(t *testing.T) {
 // TestReconcileWithEarlierSegments attributes segments of PyTorch from before the recording, which no call shows.
 func TestReconcileWithEarlierSegments(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.TwoGPURecording(t)
+	recording := analyzetest.TwoGPURecording(t)
 	before := state.AllocatorState{
 		Pid: 42, Ranges: []state.AllocatorRange{{Ptr: 0x7e0000000000, Bytes: 96 * analyzetest.Mib}},
 		Blocks: []state.AllocatorBlock{{Ptr: 0x7e0000000000, Bytes: 64 * analyzetest.Mib, Requested: 1}},
 	}
 	before.Allocated, before.Reserved = 64*analyzetest.Mib, 96*analyzetest.Mib
-	tp.Rows = append(tp.Rows, analyzetest.EarlierRows(&before, analyzetest.Epoch+analyzetest.Second)...)
-	for _, r := range tp.Rows {
+	recording.Rows = append(recording.Rows, analyzetest.EarlierRows(&before, analyzetest.Epoch+analyzetest.Second)...)
+	for _, r := range recording.Rows {
 		if r.Kind == format.KindNVML && r.Name == catalog.MetricProcessMemory && r.Pid == 42 {
 			r.Value += float64(96 * analyzetest.Mib)
 		}
 	}
-	r, err := memory.RunWithOptions(tp.Timeline(), memory.Options{
+	r, err := memory.RunWithOptions(recording.Timeline(), memory.Options{
 		At: query.MomentGivenTime, AtNs: analyzetest.Epoch + 30*analyzetest.Second, Reconcile: true,
 	})
 	if err != nil {

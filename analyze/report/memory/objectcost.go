@@ -84,17 +84,17 @@ func EstimateObjectCosts(t *timeline.Timeline, f *query.Filter) (map[objects.Kin
 }
 
 // estimateObjectCosts replays objects and sets the costs of each process.
-func (c *reconciliation) estimateObjectCosts() error {
-	t := c.t.NewView()
+func (r *reconciliation) estimateObjectCosts() error {
+	t := r.t.NewView()
 	if _, err := objects.Read(t, func(ch *objects.Change) {
 		o := &t.Origins.List[ch.Object.Origin]
-		if a := c.byPair[timeline.PidOnDevice{Device: o.Device, Pid: o.Pid}]; a != nil {
+		if a := r.byPair[timeline.PidOnDevice{Device: o.Device, Pid: o.Pid}]; a != nil {
 			a.addObjectChange(ch)
 		}
 	}); err != nil {
 		return err
 	}
-	for _, a := range c.processes {
+	for _, a := range r.processes {
 		for kind := range a.objects {
 			a.objects[kind].storeSamples(len(a.samples))
 		}
@@ -104,10 +104,10 @@ func (c *reconciliation) estimateObjectCosts() error {
 }
 
 // addObjectChange counts a created or ended object.
-func (a *processMemory) addObjectChange(ch *objects.Change) {
-	count := &a.objects[ch.Object.Kind]
+func (p *processMemory) addObjectChange(ch *objects.Change) {
+	count := &p.objects[ch.Object.Kind]
 	n := len(count.at)
-	for n < len(a.samples) && a.samples[n].AtNs < ch.AtNs {
+	for n < len(p.samples) && p.samples[n].AtNs < ch.AtNs {
 		n++
 	}
 	count.storeSamples(n)
@@ -134,7 +134,7 @@ type costData struct {
 
 // collectCostData sums up the steps between samples without changes of pools, and unless loaded is set,
 // without calls that load code or create contexts.
-func (a *processMemory) collectCostData(loaded bool) (d costData) {
+func (p *processMemory) collectCostData(loaded bool) (d costData) {
 	add := func(memory float64, counts func(kind int) float64) {
 		d.memory = append(d.memory, memory)
 		for kind := range d.counts {
@@ -142,24 +142,24 @@ func (a *processMemory) collectCostData(loaded bool) (d costData) {
 		}
 	}
 	add(0, func(int) float64 { return 0 })
-	for i := 1; i < len(a.samples); i++ {
-		k, _ := slices.BinarySearch(a.loadTimes, a.samples[i-1].AtNs)
-		loads := k < len(a.loadTimes) && a.loadTimes[k] <= a.samples[i].AtNs
-		if a.pooled[i] != a.pooled[i-1] || loads && !loaded {
+	for i := 1; i < len(p.samples); i++ {
+		k, _ := slices.BinarySearch(p.loadTimes, p.samples[i-1].AtNs)
+		loads := k < len(p.loadTimes) && p.loadTimes[k] <= p.samples[i].AtNs
+		if p.pooled[i] != p.pooled[i-1] || loads && !loaded {
 			continue
 		}
 		last := len(d.memory) - 1
-		grown := a.samples[i].Value - a.samples[i-1].Value - float64(a.tracked[i]-a.tracked[i-1])
+		grown := p.samples[i].Value - p.samples[i-1].Value - float64(p.tracked[i]-p.tracked[i-1])
 		add(d.memory[last]+grown, func(kind int) float64 {
-			return d.counts[kind][last] + a.objects[kind].at[i] - a.objects[kind].at[i-1]
+			return d.counts[kind][last] + p.objects[kind].at[i] - p.objects[kind].at[i-1]
 		})
 	}
 	return d
 }
 
 // estimateCosts returns the estimates with a small error: those of contexts and code, or of the other kinds.
-func (a *processMemory) estimateCosts(loaded bool) (list []ObjectCost) {
-	d := a.collectCostData(loaded)
+func (p *processMemory) estimateCosts(loaded bool) (list []ObjectCost) {
+	d := p.collectCostData(loaded)
 	if len(d.memory) < minCostSamples {
 		return nil
 	}
@@ -175,7 +175,7 @@ func (a *processMemory) estimateCosts(loaded bool) (list []ObjectCost) {
 			continue
 		}
 		list = append(list, ObjectCost{
-			Kind: kind, Live: int64(a.objects[kind].at[a.nearest]), Samples: len(d.memory),
+			Kind: kind, Live: int64(p.objects[kind].at[p.nearest]), Samples: len(d.memory),
 		})
 	}
 	return slices.DeleteFunc(d.fit(list), func(c ObjectCost) bool { return c.Bytes < 2*c.Error })
@@ -247,6 +247,6 @@ func (o *ObjectCost) withText() string {
 }
 
 // costsBesideLoads returns the costs of objects that are not part of "context and modules".
-func (a *processMemory) costsBesideLoads() []ObjectCost {
-	return slices.DeleteFunc(slices.Clone(a.costs), func(c ObjectCost) bool { return isLoaded(c.Kind) })
+func (p *processMemory) costsBesideLoads() []ObjectCost {
+	return slices.DeleteFunc(slices.Clone(p.costs), func(c ObjectCost) bool { return isLoaded(c.Kind) })
 }

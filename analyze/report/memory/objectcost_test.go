@@ -13,7 +13,8 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// The memory of executable graphs has its own part, and "not attributed" does not contain it.
+// TestReconcileHasGraphExecs checks that the memory of executable graphs has its own part, and "not
+// attributed" does not contain it.
 func TestReconcileHasGraphExecs(t *testing.T) {
 	testclass.Unit(t)
 	tl := analyzetest.ObjectRecording(t).Timeline()
@@ -32,7 +33,7 @@ func TestReconcileHasGraphExecs(t *testing.T) {
 	analyzetest.CompareGoldenReports(t, r, "reconcile.objects", 110)
 }
 
-// An estimate is close to the truth, within its error, or absent.
+// TestObjectCosts checks that an estimate is close to the truth, within its error, or absent.
 func TestObjectCosts(t *testing.T) {
 	testclass.Unit(t)
 	for name, c := range map[string]struct {
@@ -40,26 +41,26 @@ func TestObjectCosts(t *testing.T) {
 		known  bool
 	}{
 		"as it is": {func(*analyzetest.TestRecording) {}, true},
-		"code is loaded all the time": {func(tp *analyzetest.TestRecording) {
+		"code is loaded all the time": {func(recording *analyzetest.TestRecording) {
 			for at := analyzetest.Second; at < 60*analyzetest.Second; at += analyzetest.Second / 2 {
-				analyzetest.SetContext(tp.AddAPICall("cuModuleGetFunction", at, 0x77, 0), 0xc1, 0)
+				analyzetest.SetContext(recording.AddAPICall("cuModuleGetFunction", at, 0x77, 0), 0xc1, 0)
 			}
 		}, false},
-		"the memory does not follow the objects": {func(tp *analyzetest.TestRecording) {
-			tp.ChangeSamples(catalog.MetricProcessMemory, func(i int) float64 { return float64(6<<30 + i*7919%64<<20) })
+		"the memory does not follow the objects": {func(recording *analyzetest.TestRecording) {
+			recording.ChangeSamples(catalog.MetricProcessMemory, func(i int) float64 { return float64(6<<30 + i*7919%64<<20) })
 		}, false},
-		"few samples": {func(tp *analyzetest.TestRecording) {
-			tp.RemoveRows(func(r *format.Row) bool {
+		"few samples": {func(recording *analyzetest.TestRecording) {
+			recording.RemoveRows(func(r *format.Row) bool {
 				return r.Kind == format.KindNVML && r.StartNs > analyzetest.Epoch+10*analyzetest.Second
 			})
 		}, false},
-		"no samples": {func(tp *analyzetest.TestRecording) {
-			tp.RemoveRows(func(r *format.Row) bool { return r.Kind == format.KindNVML })
+		"no samples": {func(recording *analyzetest.TestRecording) {
+			recording.RemoveRows(func(r *format.Row) bool { return r.Kind == format.KindNVML })
 		}, false},
 	} {
-		tp := analyzetest.ObjectRecording(t)
-		c.change(tp)
-		costs, err := memory.EstimateObjectCosts(tp.Timeline(), &query.Filter{})
+		recording := analyzetest.ObjectRecording(t)
+		c.change(recording)
+		costs, err := memory.EstimateObjectCosts(recording.Timeline(), &query.Filter{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -54,8 +54,8 @@ func PoolTable(t *timeline.Timeline, w query.Window, f *query.Filter) report.Tab
 			"device":         t.OrdinalDeviceLabel(key.Pid, p.Device),
 			"pid":            fmt.Sprint(key.Pid),
 			"pool":           fmt.Sprintf("0x%x", uint64(key.Pool)),
-			"reserved_bytes": queriedBytes(p.Reserved),
-			"used_bytes":     queriedBytes(p.Used),
+			"reserved_bytes": queriedBytes(p.ReservedBytes),
+			"used_bytes":     queriedBytes(p.UsedBytes),
 			"at_ns":          max(0, p.AtNs-t.RecordingWindow().FromNs),
 		})
 	}

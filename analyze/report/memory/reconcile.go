@@ -74,18 +74,18 @@ func reconcileWithNVML(t *timeline.Timeline, atNs int64, f *query.Filter) (*reco
 }
 
 // findEarlierSegments sets the bytes of PyTorch's segments from before the recording, at the samples.
-func (c *reconciliation) findEarlierSegments() error {
-	if !slices.ContainsFunc(c.t.Facts.EarlierStates, func(s *caching.EarlierState) bool { return s.Refused == "" }) {
+func (r *reconciliation) findEarlierSegments() error {
+	if !slices.ContainsFunc(r.t.Facts.EarlierStates, func(s *caching.EarlierState) bool { return s.Refused == "" }) {
 		return nil
 	}
 	var times []int64
-	for _, a := range c.processes {
+	for _, a := range r.processes {
 		times = append(times, a.samples[a.nearest].AtNs)
 	}
 	slices.Sort(times)
 	times = slices.Compact(times)
-	return state.VisitAllocatorsAt(c.t, times, func(moment int, l *caching.Allocator, _ bool) {
-		a := c.byPair[timeline.PidOnDevice{Device: l.Device, Pid: l.Pid}]
+	return state.VisitAllocatorsAt(r.t, times, func(moment int, l *caching.Allocator, _ bool) {
+		a := r.byPair[timeline.PidOnDevice{Device: l.Device, Pid: l.Pid}]
 		if a != nil && a.samples[a.nearest].AtNs == times[moment] {
 			a.earlier = l.EarlierReservedBytes()
 		}
@@ -93,8 +93,8 @@ func (c *reconciliation) findEarlierSegments() error {
 }
 
 // findProcesses creates an processMemory for each recorded process and device with NVML samples.
-func (c *reconciliation) findProcesses() {
-	f := &c.t.Facts
+func (r *reconciliation) findProcesses() {
+	f := &r.t.Facts
 	metric, ok := f.Metrics.Ids[catalog.MetricProcessMemory]
 	if !ok {
 		return
@@ -104,12 +104,12 @@ func (c *reconciliation) findProcesses() {
 		_, recorded := f.Processes[s.Pid]
 		key := timeline.PidOnDevice{Device: s.Device, Pid: s.Pid}
 		if s.Metric != metric || !recorded || math.IsNaN(s.Value) ||
-			len(c.filter.Pids) > 0 && !slices.Contains(c.filter.Pids, s.Pid) {
+			len(r.filter.Pids) > 0 && !slices.Contains(r.filter.Pids, s.Pid) {
 			continue
 		}
 		if found[key] == nil {
 			ordinal, paired := f.OrdinalOf(s.Pid, s.Device)
-			if !paired || len(c.filter.Devices) > 0 && !slices.Contains(c.filter.Devices, ordinal) {
+			if !paired || len(r.filter.Devices) > 0 && !slices.Contains(r.filter.Devices, ordinal) {
 				continue
 			}
 			found[key] = &processMemory{
@@ -124,18 +124,18 @@ func (c *reconciliation) findProcesses() {
 		return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Device, b.Device))
 	}) {
 		a := found[key]
-		a.selectSample(c.atNs)
-		c.processes = append(c.processes, a)
-		c.byPair[timeline.PidOnDevice{Device: a.ordinal, Pid: a.Pid}] = a
+		a.selectSample(r.atNs)
+		r.processes = append(r.processes, a)
+		r.byPair[timeline.PidOnDevice{Device: a.ordinal, Pid: a.Pid}] = a
 	}
 }
 
 // selectSample selects the sample nearest to atNs, Unix ns.
-func (a *processMemory) selectSample(atNs int64) {
-	distance := func(i int) int64 { return max(a.samples[i].AtNs-atNs, atNs-a.samples[i].AtNs) }
-	for i := range a.samples {
-		if distance(i) < distance(a.nearest) {
-			a.nearest = i
+func (p *processMemory) selectSample(atNs int64) {
+	distance := func(i int) int64 { return max(p.samples[i].AtNs-atNs, atNs-p.samples[i].AtNs) }
+	for i := range p.samples {
+		if distance(i) < distance(p.nearest) {
+			p.nearest = i
 		}
 	}
 }
@@ -163,13 +163,13 @@ func loadsCode(name string) bool {
 const contextCreationStepNs = 100_000_000
 
 // findCodeLoads collects the times of context creations and code loads.
-func (c *reconciliation) findCodeLoads() error {
-	for i := range c.t.API.Calls {
-		call := &c.t.API.Calls[i]
+func (r *reconciliation) findCodeLoads() error {
+	for i := range r.t.API.Calls {
+		call := &r.t.API.Calls[i]
 		if call.Kind != timeline.APICreateContext && call.Kind != timeline.APIRetainPrimary {
 			continue
 		}
-		if a := c.byPair[timeline.PidOnDevice{Device: call.Device, Pid: call.Pid}]; a != nil {
+		if a := r.byPair[timeline.PidOnDevice{Device: call.Device, Pid: call.Pid}]; a != nil {
 			a.loadTimes = append(a.loadTimes, call.StartNs, call.EndNs)
 			end := min(call.EndNs, call.StartNs+1000*contextCreationStepNs)
 			for at := call.StartNs + contextCreationStepNs; at < end; at += contextCreationStepNs {
@@ -180,9 +180,9 @@ func (c *reconciliation) findCodeLoads() error {
 			}
 		}
 	}
-	s := &c.t.API
+	s := &r.t.API
 	var name format.Strings
-	for _, sp := range c.t.Calls {
+	for _, sp := range r.t.Calls {
 		g := sp.Group
 		name = g.StringsInto("name", name)
 		var loads []bool
@@ -195,14 +195,14 @@ func (c *reconciliation) findCodeLoads() error {
 		s.Pid, s.Device, s.Context = g.Int32("pid", s.Pid), g.Int32("device", s.Device), g.Int64("context", s.Context)
 		s.Start, s.Dur = g.Int64("start_ns", s.Start), g.Int64("dur_ns", s.Dur)
 		if err := g.Err(); err != nil {
-			return c.t.WrapReadError(err)
+			return r.t.WrapReadError(err)
 		}
 		for i, start := range s.Start {
 			if !loads[name.Index[i]] {
 				continue
 			}
-			device := c.t.DeviceOfCall(s.Pid[i], s.Context[i], s.Device[i])
-			a := c.byPair[timeline.PidOnDevice{Device: device, Pid: s.Pid[i]}]
+			device := r.t.DeviceOfCall(s.Pid[i], s.Context[i], s.Device[i])
+			a := r.byPair[timeline.PidOnDevice{Device: device, Pid: s.Pid[i]}]
 			if a == nil {
 				continue
 			}
@@ -212,17 +212,17 @@ func (c *reconciliation) findCodeLoads() error {
 			}
 		}
 	}
-	for _, a := range c.processes {
+	for _, a := range r.processes {
 		slices.Sort(a.loadTimes)
 	}
 	return nil
 }
 
 // onDriverChange processes the next change of a replay.
-func (c *reconciliation) onDriverChange(_ *livemem.Set, ch *livemem.Change) {
-	o := &c.t.Origins.List[ch.Block.Origin]
-	memory := c.t.Origins.MemoryKindOf(ch.Block.Origin)
-	a := c.byPair[timeline.PidOnDevice{Device: o.Device, Pid: o.Pid}]
+func (r *reconciliation) onDriverChange(_ *livemem.Set, ch *livemem.Change) {
+	o := &r.t.Origins.List[ch.Block.Origin]
+	memory := r.t.Origins.MemoryKindOf(ch.Block.Origin)
+	a := r.byPair[timeline.PidOnDevice{Device: o.Device, Pid: o.Pid}]
 	if a == nil || ch.Kind == livemem.ChangeAllocFailed || livemem.IsHostKind(memory) {
 		return
 	}
@@ -232,16 +232,16 @@ func (c *reconciliation) onDriverChange(_ *livemem.Set, ch *livemem.Change) {
 		a.pool++
 	}
 	if a.next <= a.nearest {
-		a.byLibrary[libraryMemoryKind{o.Device, memory, c.t.Stacks.CallingLibrary(o.Stack)}] += livemem.LiveBytesChange(
+		a.byLibrary[libraryMemoryKind{o.Device, memory, r.t.Stacks.CallingLibrary(o.Stack)}] += livemem.LiveBytesChange(
 			ch,
 		)
 	}
 }
 
 // storeSamplesBefore stores the live bytes for the samples before atNs, Unix ns.
-func (a *processMemory) storeSamplesBefore(atNs int64) {
-	for ; a.next < len(a.samples) && a.samples[a.next].AtNs < atNs; a.next++ {
-		a.tracked, a.pooled = append(a.tracked, a.live), append(a.pooled, a.pool)
+func (p *processMemory) storeSamplesBefore(atNs int64) {
+	for ; p.next < len(p.samples) && p.samples[p.next].AtNs < atNs; p.next++ {
+		p.tracked, p.pooled = append(p.tracked, p.live), append(p.pooled, p.pool)
 	}
 }
 
@@ -254,29 +254,29 @@ type codeLoadGrowth struct {
 // measureLoadGrowth returns the growth by context creations and code loads. Between each pair of
 // samples with such a call, it adds the growth by NVML minus the growth of recorded allocations. It
 // skips pairs with changes of pool memory, because the pool may have grown too.
-func (a *processMemory) measureLoadGrowth() (m codeLoadGrowth) {
+func (p *processMemory) measureLoadGrowth() (m codeLoadGrowth) {
 	add := func(fromNs, toNs, grown int64) {
-		i, _ := slices.BinarySearch(a.loadTimes, fromNs)
-		if i < len(a.loadTimes) && a.loadTimes[i] <= toNs && grown > 0 {
+		i, _ := slices.BinarySearch(p.loadTimes, fromNs)
+		if i < len(p.loadTimes) && p.loadTimes[i] <= toNs && grown > 0 {
 			m.bytes += grown
 			m.steps++
 		}
 	}
-	m.fromStart = a.firstContextNs != 0 && a.samples[0].AtNs >= a.firstContextNs
-	if m.fromStart && a.pooled[0] == 0 {
-		add(a.firstContextNs, a.samples[0].AtNs, units.RoundInt(a.samples[0].Value)-a.tracked[0])
+	m.fromStart = p.firstContextNs != 0 && p.samples[0].AtNs >= p.firstContextNs
+	if m.fromStart && p.pooled[0] == 0 {
+		add(p.firstContextNs, p.samples[0].AtNs, units.RoundInt(p.samples[0].Value)-p.tracked[0])
 	}
-	for i := 1; i <= a.nearest; i++ {
-		if a.pooled[i] == a.pooled[i-1] {
+	for i := 1; i <= p.nearest; i++ {
+		if p.pooled[i] == p.pooled[i-1] {
 			grown := units.RoundInt(
-				a.samples[i].Value,
+				p.samples[i].Value,
 			) - units.RoundInt(
-				a.samples[i-1].Value,
-			) - (a.tracked[i] - a.tracked[i-1])
-			add(a.samples[i-1].AtNs, a.samples[i].AtNs, grown)
+				p.samples[i-1].Value,
+			) - (p.tracked[i] - p.tracked[i-1])
+			add(p.samples[i-1].AtNs, p.samples[i].AtNs, grown)
 		}
 	}
-	rest := units.RoundInt(a.samples[a.nearest].Value) - a.tracked[a.nearest] - a.earlier
+	rest := units.RoundInt(p.samples[p.nearest].Value) - p.tracked[p.nearest] - p.earlier
 	m.bytes = max(0, min(m.bytes, rest)) // the driver may have freed part of it since
 	return m
 }
@@ -284,11 +284,11 @@ func (a *processMemory) measureLoadGrowth() (m codeLoadGrowth) {
 // unusedPoolBytes returns the bytes that pools of the process had reserved but not allocated, by
 // the program's last query before untilNs, and the time of the query (Unix ns). It returns false if
 // the program made no query.
-func (c *reconciliation) unusedPoolBytes(a *processMemory, untilNs int64) (bytes, atNs int64, ok bool) {
-	window := query.Window{FromNs: c.t.RecordingWindow().FromNs, ToNs: untilNs}
-	for key, p := range c.t.MemoryPools(window, &query.Filter{Pids: []int32{a.Pid}, Devices: []int32{a.ordinal}}) {
-		if key.Pid == a.Pid && p.Reserved >= 0 && p.Used >= 0 {
-			bytes += max(0, p.Reserved-p.Used)
+func (r *reconciliation) unusedPoolBytes(a *processMemory, untilNs int64) (bytes, atNs int64, ok bool) {
+	window := query.Window{FromNs: r.t.RecordingWindow().FromNs, ToNs: untilNs}
+	for key, p := range r.t.MemoryPools(window, &query.Filter{Pids: []int32{a.Pid}, Devices: []int32{a.ordinal}}) {
+		if key.Pid == a.Pid && p.ReservedBytes >= 0 && p.UsedBytes >= 0 {
+			bytes += max(0, p.ReservedBytes-p.UsedBytes)
 			atNs, ok = max(atNs, p.AtNs), true
 		}
 	}

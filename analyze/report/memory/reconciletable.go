@@ -40,19 +40,19 @@ var reconcileColumns = []report.Column{
 }
 
 // processTable returns a table with one row per part of each process's memory.
-func (c *reconciliation) processTable() report.Table {
+func (r *reconciliation) processTable() report.Table {
 	table := report.Table{
 		Name:      "reconcile",
 		Title:     "memory of each process by NVML, and its parts",
 		Columns:   reconcileColumns,
 		HideFirst: []string{"share_pct", "memory_kind"},
 	}
-	for _, a := range c.processes {
+	for _, a := range r.processes {
 		nvml := units.RoundInt(a.samples[a.nearest].Value)
 		row := func(part string, memory, library any, bytes int64, evidence string) {
 			table.Add(report.Values{
 				"pid":         int64(a.Pid),
-				"device":      c.t.DeviceLabel(a.Device),
+				"device":      r.t.DeviceLabel(a.Device),
 				"memory_kind": memory,
 				"library":     library,
 				"bytes":       bytes,
@@ -68,8 +68,8 @@ func (c *reconciliation) processTable() report.Table {
 			nvml,
 			fmt.Sprintf(
 				"NVML's sample at %s, nearest to the reported time (%s away)",
-				units.FormatDuration(at-c.t.RecordingWindow().FromNs),
-				units.FormatDuration(at-c.atNs),
+				units.FormatDuration(at-r.t.RecordingWindow().FromNs),
+				units.FormatDuration(at-r.atNs),
 			),
 		)
 		for _, place := range slices.SortedFunc(maps.Keys(a.byLibrary), func(x, y libraryMemoryKind) int {
@@ -105,13 +105,13 @@ func (c *reconciliation) processTable() report.Table {
 			}
 		}
 		row("not attributed", nil, nil, rest, unattributedEvidence(rest, m))
-		if unused, askedNs, ok := c.unusedPoolBytes(a, at); ok {
+		if unused, askedNs, ok := r.unusedPoolBytes(a, at); ok {
 			row("unused in pools", format.MemoryAsync, nil, unused, fmt.Sprintf("part of \"not attributed\": "+
 				"reserved minus used, by the program's query at %s",
-				units.FormatDuration(askedNs-c.t.RecordingWindow().FromNs)))
+				units.FormatDuration(askedNs-r.t.RecordingWindow().FromNs)))
 		}
 	}
-	processes.AddRankColumn(c.t, &table)
+	processes.AddRankColumn(r.t, &table)
 	return table
 }
 
@@ -129,10 +129,10 @@ func trackedEvidence(memory string) string {
 }
 
 // String returns the evidence for the growth as a sentence.
-func (m codeLoadGrowth) String() string {
+func (g codeLoadGrowth) String() string {
 	text := fmt.Sprintf("growth of NVML's number beyond allocations, in %s with calls between them that create "+
-		"contexts or load code", units.CountWithNoun(m.steps, "pair")+" of samples")
-	if m.fromStart {
+		"contexts or load code", units.CountWithNoun(g.steps, "pair")+" of samples")
+	if g.fromStart {
 		return text + "; the recording has the first context creation"
 	}
 	return text + "; the context was created before the recording"
@@ -154,9 +154,9 @@ func unattributedEvidence(rest int64, m codeLoadGrowth) string {
 }
 
 // computeTotals returns the sums over all processes. The values are nil if there are no processes.
-func (c *reconciliation) computeTotals() []report.Fact {
+func (r *reconciliation) computeTotals() []report.Fact {
 	var nvml, rest int64
-	for _, a := range c.processes {
+	for _, a := range r.processes {
 		used := units.RoundInt(a.samples[a.nearest].Value)
 		nvml += used
 		left := used - a.tracked[a.nearest] - a.earlier - a.measureLoadGrowth().bytes
@@ -165,7 +165,7 @@ func (c *reconciliation) computeTotals() []report.Fact {
 		}
 		rest += left
 	}
-	if len(c.processes) == 0 {
+	if len(r.processes) == 0 {
 		return report.NewFacts(reconcileTotalColumns, report.Values{
 			"nvml_process_bytes":   nil,
 			"attributed_pct":       nil,
@@ -200,7 +200,7 @@ var deviceColumns = []report.Column{
 
 // deviceTable returns a table with NVML's numbers for each device at the reported time, and for all
 // processes on it, recorded or not.
-func (c *reconciliation) deviceTable() report.Table {
+func (r *reconciliation) deviceTable() report.Table {
 	table := report.Table{
 		Name:      "devices",
 		Title:     "memory of the devices, by NVML",
@@ -208,22 +208,22 @@ func (c *reconciliation) deviceTable() report.Table {
 		Secondary: true,
 		HideFirst: []string{"at_ns"},
 	}
-	f := &c.t.Facts
+	f := &r.t.Facts
 	for _, device := range slices.Sorted(maps.Keys(f.Devices)) {
-		used, ok := f.NearestSample(catalog.MetricMemoryUsed, device, c.sampleTimeOf(device))
-		if !ok || len(c.filter.Devices) > 0 && !slices.Contains(c.filter.Devices, device) {
+		used, ok := f.NearestSample(catalog.MetricMemoryUsed, device, r.sampleTimeOf(device))
+		if !ok || len(r.filter.Devices) > 0 && !slices.Contains(r.filter.Devices, device) {
 			continue
 		}
-		c.addDeviceRows(&table, device, used)
+		r.addDeviceRows(&table, device, used)
 	}
-	processes.AddRankColumn(c.t, &table)
+	processes.AddRankColumn(r.t, &table)
 	return table
 }
 
 // addDeviceRows adds the rows of a device. used is the sample of its used memory.
-func (c *reconciliation) addDeviceRows(table *report.Table, device int32, used facts.DeviceSample) {
-	f := &c.t.Facts
-	label, start := c.t.DeviceLabel(device), c.t.RecordingWindow().FromNs
+func (r *reconciliation) addDeviceRows(table *report.Table, device int32, used facts.DeviceSample) {
+	f := &r.t.Facts
+	label, start := r.t.DeviceLabel(device), r.t.RecordingWindow().FromNs
 	add := func(part string, bytes, atNs int64, pid, process, recorded any) {
 		table.Add(report.Values{
 			"device":   label,
@@ -246,7 +246,7 @@ func (c *reconciliation) addDeviceRows(table *report.Table, device int32, used f
 	rest := units.RoundInt(used.Value)
 	usedByProcess := f.ProcessMemoryAt(device, used.AtNs)
 	for _, s := range usedByProcess {
-		name, isRecorded := c.t.ProcessName(s.Pid)
+		name, isRecorded := r.t.ProcessName(s.Pid)
 		recorded := "no"
 		if isRecorded {
 			recorded = "yes"
@@ -262,11 +262,11 @@ func (c *reconciliation) addDeviceRows(table *report.Table, device int32, used f
 
 // sampleTimeOf returns the time for NVML samples of a device, Unix ns. This is the time of the
 // nearest sample of a process on the device, because processes are sampled less often than devices.
-func (c *reconciliation) sampleTimeOf(device int32) int64 {
-	for _, a := range c.processes {
+func (r *reconciliation) sampleTimeOf(device int32) int64 {
+	for _, a := range r.processes {
 		if a.Device == device {
 			return a.samples[a.nearest].AtNs
 		}
 	}
-	return c.atNs
+	return r.atNs
 }

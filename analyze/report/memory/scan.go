@@ -54,7 +54,7 @@ func NewScan(t *timeline.Timeline, opt *Options) *Scan {
 }
 
 // OnDriverChange processes the next change of a replay.
-func (s *Scan) OnDriverChange(_ *livemem.Set, c *livemem.Change) {
+func (s *Scan) OnDriverChange(c *livemem.Change) {
 	id := c.Block.Origin
 	o := &s.t.Origins.List[id]
 	s.callers.AddCaller(o.Pid, o.Tid, o.Device, o.Stream)

@@ -18,7 +18,7 @@ textures, surfaces and others. Each kind and site has a verdict:
   retained   objects are live, but their number does not grow
   balanced   the objects were destroyed, or ended with their context
 
-A pool that fills up and stays full is no leak. A burst that ends is none either.
+A pool that fills up and stays full is no leak, and neither is a burst that ends.
 --suppressions ignores objects that stay on purpose, as in gpurec analyze leaks.
 
 Keys of --group-by: ` + strings.Join(GroupNames(), ", ") + `.`,
@@ -47,4 +47,5 @@ Keys of --group-by: ` + strings.Join(GroupNames(), ", ") + `.`,
 	Sections: Sections,
 	Page:     HTMLSection,
 	Run:      Run,
+	Collect:  Collect,
 }

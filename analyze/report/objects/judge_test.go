@@ -23,7 +23,8 @@ func confidence(t *testing.T, r *report.Report) string {
 		analyzetest.ColumnTexts(t, r, "sites", "confidence_reasons")[0]
 }
 
-// Lost calls lower the confidence, and a rise that they may explain is no leak.
+// TestLostCalls checks that lost calls lower the confidence, and that a rise that they may explain is
+// no leak.
 func TestLostCalls(t *testing.T) {
 	testclass.Unit(t)
 	for _, c := range []struct {
@@ -46,7 +47,8 @@ func TestLostCalls(t *testing.T) {
 	}
 }
 
-// Objects that are older than the recording are counted, and lower the confidence if they are many.
+// TestOlderObjects checks that objects that are older than the recording are counted, and lower the
+// confidence if they are many.
 func TestOlderObjects(t *testing.T) {
 	testclass.Unit(t)
 	p := newProgram(t)
@@ -67,8 +69,8 @@ func TestOlderObjects(t *testing.T) {
 	}
 }
 
-// The end of the process, or of its last context, does not hide a leak. Contexts that a program renews
-// end their objects.
+// TestEndsOfContexts checks that the end of the process, or of its last context, does not hide a leak.
+// Contexts that a program renews end their objects.
 func TestEndsOfContexts(t *testing.T) {
 	testclass.Unit(t)
 	last := newProgram(t)
@@ -94,8 +96,8 @@ func TestEndsOfContexts(t *testing.T) {
 	}
 }
 
-// A leak of one of several processes is found, and short jobs that leave everything to the driver are
-// none.
+// TestSeveralProcesses checks that a leak of one of several processes is found, and short jobs that
+// leave everything to the driver are none.
 func TestSeveralProcesses(t *testing.T) {
 	testclass.Unit(t)
 	p := newProgram(t)
@@ -114,7 +116,8 @@ func TestSeveralProcesses(t *testing.T) {
 	checkRows(t, r, "stream retained 30 pool")
 }
 
-// A leak that begins late is found. A release of a reference ends the latest one.
+// TestLateLeakAndReferences checks that a leak that begins late is found. A release of a reference
+// ends the latest one.
 func TestLateLeakAndReferences(t *testing.T) {
 	testclass.Unit(t)
 	p := newProgram(t)
@@ -162,7 +165,8 @@ func TestOptionsThatDoNotExist(t *testing.T) {
 	}
 }
 
-// A recording without some classes of calls says which objects are unknown.
+// TestClassesThatWereLeftOut checks that a recording without some classes of calls says which objects
+// are unknown.
 func TestClassesThatWereLeftOut(t *testing.T) {
 	testclass.Unit(t)
 	p := newProgram(t)

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/objects"
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -19,19 +19,28 @@ import (
 // did not destroy, with a verdict. It returns a *report.GroupError for an unknown opt.GroupBy, and a
 // *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	t = t.NewView()
+	return report.RunSurvey(t, opt, Collect)
+}
+
+// Collect adds the observers of the report to a survey. Its errors are those of Run.
+func Collect(sv *survey.Survey, opt query.Options) (report.FinishFunc, error) {
+	t := sv.Timeline
 	s, err := NewScan(t.NewView(), &opt) // the replay of memory numbers origins in t
 	if err != nil {
 		return nil, err
 	}
-	counts, err := calls.CountReplayWhile(t, s.Read)
-	if err != nil {
-		return nil, err
-	}
+	sv.Add(survey.Observer{CallGroup: s.AddGroup, MemoryGroup: s.AddGroup})
+	return func() (*report.Report, error) { return s.report(sv, &opt) }, nil
+}
+
+// report returns the report after the survey.
+func (s *Scan) report(sv *survey.Survey, opt *query.Options) (*report.Report, error) {
+	t := sv.Timeline
+	s.Finish()
 	r := &report.Report{
 		Command:   "objects",
 		Window:    s.Window,
-		Quality:   quality.OfRecording(t, counts),
+		Quality:   quality.OfRecording(t, sv.Counts),
 		Sentences: []string{"result"},
 	}
 	r.Notes = append(slices.Clone(t.Facts.Notes), s.notes()...)
@@ -48,7 +57,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if err := sites.SortAndCut(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
-	frames.FillRowStacks(t, &sites, &opt)
+	frames.FillRowStacks(t, &sites, opt)
 	r.Tables = []report.Table{sites, kinds}
 	if used := s.Grouping.Suppress.Table(); len(used.Rows) > 0 {
 		r.Tables = append(r.Tables, used)

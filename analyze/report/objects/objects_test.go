@@ -51,11 +51,11 @@ type program struct {
 }
 
 func newProgram(t testing.TB) *program {
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	for id, site := range []string{"leak", "pool", "burst", "step"} {
-		tp.AddStack(int32(id+1), site, "main", "_start")
+		recording.AddStack(int32(id+1), site, "main", "_start")
 	}
-	return &program{tp, 0x1000}
+	return &program{recording, 0x1000}
 }
 
 // call adds a call that takes 2 µs.
@@ -143,8 +143,8 @@ func checkRows(t *testing.T, r *report.Report, want ...string) {
 	}
 }
 
-// A leak is found at the right kind and site, and neither a full pool, nor a burst, nor objects that
-// come and go are accused.
+// TestLeakOfEachKind checks that a leak is found at the right kind and site, and neither a full pool,
+// nor a burst, nor objects that come and go are accused.
 func TestLeakOfEachKind(t *testing.T) {
 	testclass.Unit(t)
 	for _, k := range kinds {
@@ -175,7 +175,7 @@ func TestLeakOfEachKind(t *testing.T) {
 	}
 }
 
-// Without a leak, no kind and no site is accused.
+// TestNoLeakOfAnyKind checks that without a leak, no kind and no site is accused.
 func TestNoLeakOfAnyKind(t *testing.T) {
 	testclass.Unit(t)
 	p := newProgram(t)
@@ -202,7 +202,8 @@ func TestObjectsLookAsBefore(t *testing.T) {
 	analyzetest.CompareGoldenReports(t, run(t, p, query.Options{Top: 20, MaxFrames: 12}), "objects", 130)
 }
 
-// A server that keeps a graph for each shape of its requests: the graphs grow, and each has a price.
+// TestServerLooksAsBefore reports a server that keeps a graph for each shape of its requests: the
+// graphs grow, and each has a price.
 func TestServerLooksAsBefore(t *testing.T) {
 	testclass.Unit(t)
 	r, err := objects.Run(analyzetest.ObjectRecording(t).Timeline(), query.Options{Top: 20, MaxFrames: 12})

@@ -143,20 +143,6 @@ func callWindow(t *timeline.Timeline) query.Window {
 	return w
 }
 
-// Read reads the whole recording. It returns errors of reading it.
-func (s *Scan) Read() error {
-	for _, spans := range [][]timeline.Span{s.t.Memory, s.t.Calls} {
-		for _, sp := range objects.SpansInOrder(spans) {
-			s.AddGroup(sp, sp.Group)
-			if err := sp.Group.Err(); err != nil {
-				return s.t.WrapReadError(err)
-			}
-		}
-	}
-	s.Finish()
-	return nil
-}
-
 // AddGroup adds the calls of a row group. g has the rows of sp.Group, and may cache its columns. The
 // groups of a class must come in the order of their FirstNs.
 func (s *Scan) AddGroup(sp timeline.Span, g *format.Group) {
@@ -263,13 +249,13 @@ func (s *Scan) countSuppressed(o objects.Object) {
 }
 
 // change adds to the numbers of live objects.
-func (g *siteStats) change(in *tracker, kind *kindStats, by int64) {
+func (s *siteStats) change(in *tracker, kind *kindStats, by int64) {
 	in.Add(by)
-	if !g.kind.HasIdentity() {
+	if !s.kind.HasIdentity() {
 		kind.trackers.of(in.pid).Add(by)
 	}
-	g.live, kind.live = g.live+by, kind.live+by
-	g.peak, kind.peak = max(g.peak, g.live), max(kind.peak, kind.live)
+	s.live, kind.live = s.live+by, kind.live+by
+	s.peak, kind.peak = max(s.peak, s.live), max(kind.peak, kind.live)
 }
 
 // addUnfinished adds an object that the program had not destroyed at atNs, Unix ns.
@@ -320,9 +306,9 @@ func (s *Scan) floorsUntilExit(c *tracker) []int64 {
 
 // StackID returns the id of the stack that created most of the live objects, or the first object if none
 // is live.
-func (g *siteStats) StackID() int32 {
-	best, most := g.firstStack, int64(-1)
-	for id, n := range g.stacks {
+func (s *siteStats) StackID() int32 {
+	best, most := s.firstStack, int64(-1)
+	for id, n := range s.stacks {
 		if n > most || n == most && id < best {
 			best, most = id, n
 		}

@@ -117,25 +117,25 @@ func (s *contextScan) classifySegment(
 
 // cachedReason returns the reason why the request could not use a hole p. empty means that the
 // segment has no blocks.
-func (sc *FailureContext) cachedReason(
+func (c *FailureContext) cachedReason(
 	a *caching.Allocator,
 	seg *caching.AllocatorSegment,
 	p *caching.SegmentPiece,
 	empty bool,
 ) CachedReason {
-	small := a.Rules.RoundBlockSize(sc.Requested) <= caching.MaxSmallRequestBytes
+	small := a.Rules.RoundBlockSize(c.Requested) <= caching.MaxSmallRequestBytes
 	switch {
-	case !sc.byAllocator && empty, empty && p.Size < sc.Requested:
+	case !c.byAllocator && empty, empty && p.Size < c.Requested:
 		return CachedWholeSegment
-	case !sc.byAllocator:
+	case !c.byAllocator:
 		return CachedTooSmall // the driver cannot use holes of segments in use
-	case p.Pool != sc.pool:
+	case p.Pool != c.pool:
 		return CachedOtherPool
-	case p.Stream != sc.stream:
+	case p.Stream != c.stream:
 		return CachedOtherStream
 	case !seg.IsMappedRange() && small != (seg.Size == caching.SmallSegmentBytes):
 		return CachedOtherSizeClass
-	case p.Size < sc.Requested:
+	case p.Size < c.Requested:
 		return CachedTooSmall
 	}
 	return CachedLargeEnough

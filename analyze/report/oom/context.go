@@ -209,24 +209,24 @@ func (s *contextScan) examineAllocator(sc *FailureContext) {
 // boundOwnLimit sets the bounds of the allocator's own limit. peakReserved is the highest number of
 // reserved bytes so far; the limit allowed it. The limit is below the reserved bytes plus a segment
 // for the request. If the bounds contradict each other, the program lowered the limit.
-func (sc *FailureContext) boundOwnLimit(rules *caching.AllocatorRules, peakReserved int64) {
-	if !sc.HitOwnLimit() {
+func (c *FailureContext) boundOwnLimit(rules *caching.AllocatorRules, peakReserved int64) {
+	if !c.HitOwnLimit() {
 		return
 	}
 	fixedRules := *rules
 	fixedRules.Expandable = false // PyTorch always checks the limit with a full segment
-	sc.limitBelow = sc.totals.Reserved + fixedRules.MaxSegmentSize(sc.roundedSize)
-	if peakReserved = max(peakReserved, sc.totals.Reserved); peakReserved < sc.limitBelow {
-		sc.limitLeast = peakReserved
+	c.limitBelow = c.totals.Reserved + fixedRules.MaxSegmentSize(c.roundedSize)
+	if peakReserved = max(peakReserved, c.totals.Reserved); peakReserved < c.limitBelow {
+		c.limitLeast = peakReserved
 	}
 }
 
 // HitOwnLimit reports whether the allocator gave up without calling the driver.
-func (sc *FailureContext) HitOwnLimit() bool {
-	return sc.byAllocator && sc.abandoned && sc.driverCalls == 0
+func (c *FailureContext) HitOwnLimit() bool {
+	return c.byAllocator && c.abandoned && c.driverCalls == 0
 }
 
 // isDeviceRequest reports whether the request was for device memory.
-func (sc *FailureContext) isDeviceRequest() bool {
-	return !livemem.IsHostKind(sc.memory) && sc.memory != format.MemoryManaged
+func (c *FailureContext) isDeviceRequest() bool {
+	return !livemem.IsHostKind(c.memory) && c.memory != format.MemoryManaged
 }

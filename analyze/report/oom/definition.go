@@ -39,4 +39,5 @@ help.`,
 	Page:     HTMLSection,
 	Needs:    NeededCallClasses,
 	Run:      Run,
+	Collect:  Collect,
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -16,20 +17,27 @@ import (
 // It returns a *report.SortError for an unknown opt.Sort and a *quality.MissingClassError if the
 // recording has no memory calls.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	t = t.NewView()
+	return report.RunSurvey(t, opt, Collect)
+}
+
+// Collect adds the observers of the report to a survey. Its errors are those of Run.
+func Collect(sv *survey.Survey, opt query.Options) (report.FinishFunc, error) {
+	t := sv.Timeline
 	if err := quality.CheckClasses(t, "oom", NeededCallClasses); err != nil {
 		return nil, err
 	}
-	all, p, err := findFailures(t)
-	if err != nil {
-		return nil, err
-	}
-	return NewReport(t, all, p, &opt)
+	s := ScanOf(sv)
+	return func() (*report.Report, error) {
+		all, err := s.Finish()
+		if err != nil {
+			return nil, err
+		}
+		return newReport(t, all, &sv.Memory, &opt)
+	}, nil
 }
 
-// NewReport returns the report of all failures of a recording. p is the program's memory at the
-// end. NewReport returns a *report.SortError for an unknown opt.Sort.
-func NewReport(
+// newReport returns the report of all failures of a recording. p is the program's memory at the end.
+func newReport(
 	t *timeline.Timeline,
 	all []Failure,
 	p *timeline.ProgramMemory,

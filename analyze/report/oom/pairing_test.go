@@ -13,13 +13,13 @@ import (
 
 // dividedTape is of a machine with one MIG GPU and one whole GPU. Processes see them differently.
 func dividedTape(t *testing.T) *analyzetest.TestRecording {
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	for device, fact := range []string{
 		`{"uuid":"GPU-aaaa","mig":true,"mig_devices":[{"uuid":"MIG-1111","gpu_instance":7,` +
 			`"memory_bytes":10737418240,"name":"NVIDIA H100 MIG 1g.10gb"},{"uuid":"MIG-2222","gpu_instance":8}]}`,
 		`{"uuid":"GPU-bbbb","mig":false}`,
 	} {
-		tp.AddRow(format.Row{
+		recording.AddRow(format.Row{
 			Kind: format.KindDevice, StartNs: analyzetest.Epoch, Device: int32(device),
 			Name: "NVIDIA H100", Bytes: 80 << 30, Message: fact,
 		})
@@ -27,23 +27,23 @@ func dividedTape(t *testing.T) *analyzetest.TestRecording {
 	for pid, uuid := range map[int32]string{
 		1: "MIG-1111", 2: "MIG-2222", 3: "GPU-bbbb", 4: "", 5: "GPU-bbbb", 6: "MIG-2222", 7: "", 8: "GPU-cccc", 9: "",
 	} {
-		r := tp.AddRow(
+		r := recording.AddRow(
 			format.Row{Kind: format.KindProcess, StartNs: analyzetest.Epoch, Pid: pid, Name: "train", Device: -1},
 		)
 		if uuid != "" {
 			r.Message = fmt.Sprintf(`{"devices":[{"ordinal":0,"uuid":"%s","how":"CUDA_VISIBLE_DEVICES"}]}`, uuid)
 		}
 	}
-	return tp
+	return recording
 }
 
 // TestMIGDevicesArePaired pairs CUDA ordinals of processes with MIG devices, by the recorder's
 // facts and by the UUIDs that the driver returned to the process.
 func TestMIGDevicesArePaired(t *testing.T) {
 	testclass.Unit(t)
-	tp := dividedTape(t)
+	recording := dividedTape(t)
 	returnUUID := func(pid int32, name, uuid string) {
-		r := tp.AddCall(format.KindAPI, name, analyzetest.Second+int64(pid)*analyzetest.Ms, analyzetest.Us)
+		r := recording.AddCall(format.KindAPI, name, analyzetest.Second+int64(pid)*analyzetest.Ms, analyzetest.Us)
 		r.Pid, r.Device, r.Message = pid, 0, uuid
 	}
 	returnUUID(5, "cuDeviceGetUuid_v2", "GPU-1111") // differs from the process's environment
@@ -52,7 +52,7 @@ func TestMIGDevicesArePaired(t *testing.T) {
 	returnUUID(7, "cuDeviceGetUuid", "GPU-aaaa")
 	returnUUID(8, "cuDeviceGetUuid_v2", "GPU-bbbb")
 	returnUUID(9, "cuDeviceGetUuid", "GPU-aaaa") // the MIG device is unknown
-	tl := tp.Timeline()
+	tl := recording.Timeline()
 	for pid, want := range map[int32]string{
 		1: "0 NVIDIA H100 1g.10gb (MIG of GPU 0), samples of 0 true, reverse 0 true",
 		2: "0 NVIDIA H100 (MIG of GPU 0), samples of 0 true, reverse 0 true",
@@ -88,18 +88,18 @@ func TestMemoryOfAMIGDevice(t *testing.T) {
 	for uuid, want := range map[string]struct{ total, nvml int64 }{
 		"MIG-1111": {10 << 30, -1}, "MIG-2222": {0, -1}, "GPU-bbbb": {80 << 30, 60 << 30},
 	} {
-		tp := dividedTape(t)
-		tp.RemoveRows(func(r *format.Row) bool { return r.Kind == format.KindProcess })
-		tp.AddRow(format.Row{
+		recording := dividedTape(t)
+		recording.RemoveRows(func(r *format.Row) bool { return r.Kind == format.KindProcess })
+		recording.AddRow(format.Row{
 			Kind: format.KindProcess, StartNs: analyzetest.Epoch, Pid: 42, Name: "train", Device: -1,
 			Message: `{"devices":[{"ordinal":0,"uuid":"` + uuid + `"}]}`,
 		})
 		for device := range int32(2) {
-			tp.AddNVMLSample(device, analyzetest.Second, catalog.MetricMemoryFree, 60<<30)
-			tp.AddNVMLSample(device, analyzetest.Second, catalog.MetricMemoryUsed, 20<<30)
-			tp.AddNVMLSample(device, analyzetest.Second, catalog.MetricMemoryTotal, 80<<30)
+			recording.AddNVMLSample(device, analyzetest.Second, catalog.MetricMemoryFree, 60<<30)
+			recording.AddNVMLSample(device, analyzetest.Second, catalog.MetricMemoryUsed, 20<<30)
+			recording.AddNVMLSample(device, analyzetest.Second, catalog.MetricMemoryTotal, 80<<30)
 		}
-		tl := tp.Timeline()
+		tl := recording.Timeline()
 		free := freeMemoryAt(
 			tl,
 			&FailureContext{pid: 42, Failure: &Failure{AtNs: analyzetest.Epoch + analyzetest.Second, deviceFree: -1}},

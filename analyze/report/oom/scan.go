@@ -7,6 +7,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -231,24 +232,22 @@ func (s *FailureScan) isPartOfRequest(f *Failure, a *caching.Allocator, atNs, ex
 	return false
 }
 
-// findFailures replays the recording and returns its failures in order of time, and the final
-// memory.
-func findFailures(t *timeline.Timeline) ([]Failure, *timeline.ProgramMemory, error) {
-	s := &FailureScan{T: t}
-	l, all, err := t.ReplayMemoryAndAllocators(
-		func(_ *livemem.Set, c *livemem.Change) { s.OnDriverChange(c) },
-		s.OnAllocatorChange,
-	)
-	if err != nil {
-		return nil, nil, err
-	}
-	list, err := s.Finish()
-	return list, &timeline.ProgramMemory{T: t, Driver: l, Allocators: all}, err
+// scanKey is the key of the FailureScan that reports share.
+type scanKey struct{}
+
+// ScanOf returns the FailureScan of a survey.
+func ScanOf(sv *survey.Survey) *FailureScan {
+	return survey.Share(sv, scanKey{}, func() *FailureScan {
+		s := &FailureScan{T: sv.Timeline}
+		sv.Add(survey.Observer{Driver: s.OnDriverChange, Allocator: s.OnAllocatorChange})
+		return s
+	})
 }
 
 // Finish returns the failures of the replay in order of time.
 func (s *FailureScan) Finish() ([]Failure, error) {
-	list := slices.DeleteFunc(s.list, func(f Failure) bool { return f.merged })
+	s.list = slices.DeleteFunc(s.list, func(f Failure) bool { return f.merged })
+	list := s.list
 	if err := setOutcomes(s.T, list); err != nil {
 		return nil, err
 	}

@@ -226,7 +226,7 @@ var totalColumns = []report.Column{
 	{Key: "unknown", Title: "unknown", Unit: report.UnitCount, About: "failures of class unknown"},
 	{
 		Key: "fragmentation_under_limit", Title: "fragmentation under a limit", Unit: report.UnitCount,
-		About: "failures of class limit with the value fragmentation in the column also",
+		About: "failures of class limit whose column also says fragmentation",
 	},
 }
 

@@ -56,17 +56,17 @@ func ClassifyFailures(contexts []*FailureContext, p *timeline.ProgramMemory, q *
 }
 
 // driverNeedBytes returns the number of bytes that the driver had to provide for the request.
-func (sc *FailureContext) driverNeedBytes() int64 {
-	if sc.driverBytes > 0 && !sc.Expandable {
-		return sc.driverBytes
+func (c *FailureContext) driverNeedBytes() int64 {
+	if c.driverBytes > 0 && !c.Expandable {
+		return c.driverBytes
 	}
-	return sc.Requested
+	return c.Requested
 }
 
 // UnusedBytes returns the total size and the largest size of holes in the segments of the process's
 // allocator, bytes.
-func (sc *FailureContext) UnusedBytes() (bytes, largest int64) {
-	for _, s := range sc.spaces {
+func (c *FailureContext) UnusedBytes() (bytes, largest int64) {
+	for _, s := range c.spaces {
 		bytes += s.Unused
 		largest = max(largest, s.Largest)
 	}
@@ -77,23 +77,23 @@ func (sc *FailureContext) UnusedBytes() (bytes, largest int64) {
 // same block addresses. "yes": whole steps of 20 MiB in holes are enough. "perhaps": whole pages of
 // 2 MiB are enough. "no": neither. It returns nil if expandable segments are on, or if the request
 // was not to an allocator.
-func (sc *FailureContext) expandableFits() any {
-	if !sc.hasAllocator || !sc.byAllocator || sc.Expandable || sc.free.source == "" {
+func (c *FailureContext) expandableFits() any {
+	if !c.hasAllocator || !c.byAllocator || c.Expandable || c.free.source == "" {
 		return nil
 	}
-	least := sc.returnable
-	if !sc.HitOwnLimit() ||
-		sc.free.bytes < sc.driverNeedBytes() {
-		least += sc.free.bytes
+	least := c.returnable
+	if !c.HitOwnLimit() ||
+		c.free.bytes < c.driverNeedBytes() {
+		least += c.free.bytes
 	} else { // the limit allows returned memory, and perhaps a little more
-		least += sc.permittedBytes()
+		least += c.permittedBytes()
 	}
 	most := least
-	for _, s := range sc.spaces {
+	for _, s := range c.spaces {
 		least += s.SavedLeast
 		most += s.Saved
 	}
-	switch need := units.RoundUp(sc.Requested, caching.DriverPageBytes); {
+	switch need := units.RoundUp(c.Requested, caching.DriverPageBytes); {
 	case least >= need:
 		return "yes"
 	case most >= need:
@@ -113,49 +113,49 @@ func (sc *FailureContext) expandableFits() any {
 //	capacity       not enough with all of these
 //
 // The class is unknown if the free memory is unknown.
-func (sc *FailureContext) classifyFailure() Verdict {
-	unused, _ := sc.UnusedBytes()
-	free, need := sc.free.bytes, sc.driverNeedBytes()
-	others, _ := sc.free.others.(int64)
-	v := Verdict{ExpandableFits: sc.expandableFits()}
+func (c *FailureContext) classifyFailure() Verdict {
+	unused, _ := c.UnusedBytes()
+	free, need := c.free.bytes, c.driverNeedBytes()
+	others, _ := c.free.others.(int64)
+	v := Verdict{ExpandableFits: c.expandableFits()}
 	switch {
-	case !sc.isDeviceRequest():
+	case !c.isDeviceRequest():
 		v.Class = ClassLimit
 		v.Explanation = fmt.Sprintf("memory of kind %s is host memory: the host, a limit on locked memory or a cgroup "+
-			"refused the request, not the device", sc.memory)
-	case sc.free.source == "":
+			"refused the request, not the device", c.memory)
+	case c.free.source == "":
 		v.Class = ClassUnknown
 		v.Explanation = "the recording has no sample of the free memory, from the program or from NVML"
-	case free >= need && sc.free.source == freeFromUpperBound:
+	case free >= need && c.free.source == freeFromUpperBound:
 		v.Class = ClassUnknown
 		v.Explanation = fmt.Sprintf(
 			"%s of the device were not in use by recorded calls, but there is no sample of the free memory",
 			units.FormatBytes(free),
 		)
 	case free >= need:
-		v.Class, v.Explanation, v.AlsoFragmentation = ClassLimit, sc.limitText(), sc.wouldFitInOnePiece()
-		v.Explanation += sc.underLimitText(v.AlsoFragmentation)
-	case sc.returnable > 0 && free+sc.returnable >= need:
+		v.Class, v.Explanation, v.AlsoFragmentation = ClassLimit, c.limitText(), c.wouldFitInOnePiece()
+		v.Explanation += c.underLimitText(v.AlsoFragmentation)
+	case c.returnable > 0 && free+c.returnable >= need:
 		v.Class = ClassCached
 		v.Explanation = fmt.Sprintf(
 			"%s were free, and %s more in whole segments of PyTorch's cache",
 			units.FormatBytes(free),
-			units.FormatBytes(sc.returnable),
+			units.FormatBytes(c.returnable),
 		)
-	case unused > 0 && free+unused >= sc.Requested:
-		v.Class, v.Explanation = ClassFragmentation, sc.fragmentedText(unused)
+	case unused > 0 && free+unused >= c.Requested:
+		v.Class, v.Explanation = ClassFragmentation, c.fragmentedText(unused)
 	case others > 0 && free+unused+others >= need:
 		v.Class = ClassOtherProcess
 		v.Explanation = fmt.Sprintf(
 			"%s were free, and other processes used %s (%s)",
-			sc.FreeText(),
+			c.FreeText(),
 			units.FormatBytes(others),
-			strings.Join(sc.free.otherNames, ", "),
+			strings.Join(c.free.otherNames, ", "),
 		)
 	default:
 		v.Class = ClassCapacity
-		v.Explanation = fmt.Sprintf("%s were free", sc.FreeText())
-		if sc.hasAllocator {
+		v.Explanation = fmt.Sprintf("%s were free", c.FreeText())
+		if c.hasAllocator {
 			v.Explanation += fmt.Sprintf(", and %s unused in the allocator's segments", units.FormatBytes(unused))
 		}
 	}
@@ -174,21 +174,21 @@ var expandableFitsText = map[any]string{
 }
 
 // FreeText returns the free memory of the device as text, such as "at most 1 GiB".
-func (sc *FailureContext) FreeText() string {
-	if sc.free.source == freeFromUpperBound {
-		return "at most " + units.FormatBytes(sc.free.bytes)
+func (c *FailureContext) FreeText() string {
+	if c.free.source == freeFromUpperBound {
+		return "at most " + units.FormatBytes(c.free.bytes)
 	}
-	return units.FormatBytes(sc.free.bytes)
+	return units.FormatBytes(c.free.bytes)
 }
 
 // limitText returns a sentence on the limit that may have refused the request.
-func (sc *FailureContext) limitText() string {
-	free := fmt.Sprintf("%s were free by %s", units.FormatBytes(sc.free.bytes), sc.free.source)
+func (c *FailureContext) limitText() string {
+	free := fmt.Sprintf("%s were free by %s", units.FormatBytes(c.free.bytes), c.free.source)
 	switch {
-	case sc.byAllocator && sc.driverCalls == 0:
+	case c.byAllocator && c.driverCalls == 0:
 		return free + ", and the allocator gave up without calling the driver: it has a limit, such as " +
 			"set_per_process_memory_fraction or that of a pool"
-	case sc.memory == format.MemoryAsync:
+	case c.memory == format.MemoryAsync:
 		return free + ", and the driver refused: the pool may have a maximum size"
 	}
 	return free + ", and the driver refused: a limit of a MIG slice, a cgroup or a quota, or another allocation at " +
@@ -196,33 +196,33 @@ func (sc *FailureContext) limitText() string {
 }
 
 // permittedBytes returns how many bytes the allocator's own limit certainly still permitted at the failure.
-func (sc *FailureContext) permittedBytes() int64 { return max(0, sc.limitLeast-sc.totals.Reserved) }
+func (c *FailureContext) permittedBytes() int64 { return max(0, c.limitLeast-c.totals.Reserved) }
 
 // wouldFitInOnePiece reports whether the holes of the allocator together were large enough for the
 // request, with what the limit still permitted, and each hole was too small. PyTorch's own limit does not apply to holes.
-func (sc *FailureContext) wouldFitInOnePiece() bool {
-	return sc.hasAllocator && sc.byAllocator && sc.roundedSize > 0 && sc.fragmented > 0 &&
-		sc.fragmented+sc.permittedBytes() >= sc.roundedSize
+func (c *FailureContext) wouldFitInOnePiece() bool {
+	return c.hasAllocator && c.byAllocator && c.roundedSize > 0 && c.fragmented > 0 &&
+		c.fragmented+c.permittedBytes() >= c.roundedSize
 }
 
 // underLimitText returns a sentence on unused memory of the allocator that did not help, or "".
-func (sc *FailureContext) underLimitText(wouldFit bool) string {
-	_, largest := sc.UnusedBytes()
+func (c *FailureContext) underLimitText(wouldFit bool) string {
+	_, largest := c.UnusedBytes()
 	switch {
-	case wouldFit && sc.fragmented < sc.roundedSize:
+	case wouldFit && c.fragmented < c.roundedSize:
 		return fmt.Sprintf(
 			"; the request of %s would have succeeded if %s of unused memory were in whole segments, because the "+
 				"limit%s still permits %s",
-			units.FormatBytes(sc.Requested),
-			units.FormatBytes(sc.fragmented),
-			sc.limitBoundsText(),
-			units.FormatBytes(sc.permittedBytes()),
+			units.FormatBytes(c.Requested),
+			units.FormatBytes(c.fragmented),
+			c.limitBoundsText(),
+			units.FormatBytes(c.permittedBytes()),
 		)
 	case wouldFit:
 		return fmt.Sprintf("; the request of %s would have succeeded if %s of unused memory were in one piece, or "+
 			"without the limit%s",
-			units.FormatBytes(sc.Requested), units.FormatBytes(sc.fragmented), sc.limitBoundsText())
-	case sc.byAllocator && largest >= sc.roundedSize && largest > 0:
+			units.FormatBytes(c.Requested), units.FormatBytes(c.fragmented), c.limitBoundsText())
+	case c.byAllocator && largest >= c.roundedSize && largest > 0:
 		return fmt.Sprintf(
 			"; an unused piece of %s does not help: it is for another stream, pool or size class",
 			units.FormatBytes(largest),
@@ -233,26 +233,26 @@ func (sc *FailureContext) underLimitText(wouldFit bool) string {
 
 // limitBoundsText returns the bounds of the allocator's own limit as text, or "" if they are
 // unknown.
-func (sc *FailureContext) limitBoundsText() string {
+func (c *FailureContext) limitBoundsText() string {
 	switch {
-	case sc.limitBelow == 0:
+	case c.limitBelow == 0:
 		return ""
-	case sc.limitLeast == 0:
-		return fmt.Sprintf(" of less than %s", units.FormatBytes(sc.limitBelow))
+	case c.limitLeast == 0:
+		return fmt.Sprintf(" of less than %s", units.FormatBytes(c.limitBelow))
 	}
-	return fmt.Sprintf(" of %s to %s", units.FormatBytes(sc.limitLeast), units.FormatBytes(sc.limitBelow))
+	return fmt.Sprintf(" of %s to %s", units.FormatBytes(c.limitLeast), units.FormatBytes(c.limitBelow))
 }
 
 // fragmentedText returns a sentence on the fragmentation of the free memory. unused is in bytes.
-func (sc *FailureContext) fragmentedText(unused int64) string {
-	_, largest := sc.UnusedBytes()
+func (c *FailureContext) fragmentedText(unused int64) string {
+	_, largest := c.UnusedBytes()
 	text := fmt.Sprintf(
 		"%s of the device were free and %s unused in segments, but the largest piece is %s",
-		units.FormatBytes(sc.free.bytes),
+		units.FormatBytes(c.free.bytes),
 		units.FormatBytes(unused),
 		units.FormatBytes(largest),
 	)
-	if largest >= sc.Requested {
+	if largest >= c.Requested {
 		text += " and cannot serve this request"
 	}
 	return text
@@ -291,36 +291,36 @@ func (v *Verdict) setConfidence(sc *FailureContext, level string, reasons []stri
 }
 
 // evidenceText returns a sentence with the numbers behind the verdict.
-func (sc *FailureContext) evidenceText(v *Verdict) string {
-	parts := []string{fmt.Sprintf("requested %s; %s", units.FormatBytes(sc.Requested), v.Explanation)}
-	if sc.byAllocator && sc.driverCalls > 0 {
+func (c *FailureContext) evidenceText(v *Verdict) string {
+	parts := []string{fmt.Sprintf("requested %s; %s", units.FormatBytes(c.Requested), v.Explanation)}
+	if c.byAllocator && c.driverCalls > 0 {
 		parts = append(
 			parts,
 			fmt.Sprintf(
 				"the driver refused %s, and the allocator returned %s to the driver in between",
-				units.CountWithNoun(sc.driverCalls, "time"),
-				units.FormatBytes(sc.returnedBytes),
+				units.CountWithNoun(c.driverCalls, "time"),
+				units.FormatBytes(c.returnedBytes),
 			),
 		)
 	}
-	if len(sc.holders) > 0 {
-		h := sc.holders[0]
+	if len(c.holders) > 0 {
+		h := c.holders[0]
 		blocks := units.CountWithNoun(h.Blocks, "block")
 		parts = append(
 			parts,
 			fmt.Sprintf("%s held the most memory, %s in %s", h.site, units.FormatBytes(h.Bytes), blocks),
 		)
 	}
-	switch sc.Outcome {
+	switch c.Outcome {
 	case OutcomeRetried:
-		later := units.FormatDuration(sc.outcomeNs - sc.firstNs)
+		later := units.FormatDuration(c.outcomeNs - c.firstNs)
 		parts = append(parts, fmt.Sprintf("the same request succeeded %s later", later))
 	case OutcomeRecovered:
-		later := units.FormatDuration(sc.outcomeNs - sc.AtNs)
+		later := units.FormatDuration(c.outcomeNs - c.AtNs)
 		parts = append(parts, fmt.Sprintf("the thread allocated as much %s later", later))
 	}
-	if sc.freedAfter > 0 {
-		parts = append(parts, fmt.Sprintf("%s were freed within the next second", units.FormatBytes(sc.freedAfter)))
+	if c.freedAfter > 0 {
+		parts = append(parts, fmt.Sprintf("%s were freed within the next second", units.FormatBytes(c.freedAfter)))
 	}
 	text := strings.Join(parts, "; ") + "; confidence " + v.Confidence
 	if len(v.Reasons) > 0 {

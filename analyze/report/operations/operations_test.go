@@ -22,9 +22,9 @@ func record(t testing.TB) (*analyzetest.TestRecording, *gpuprogram.Program) {
 	return g.Record(t), g
 }
 
-func run(t *testing.T, tp *analyzetest.TestRecording, opt query.Options) *report.Report {
+func run(t *testing.T, recording *analyzetest.TestRecording, opt query.Options) *report.Report {
 	t.Helper()
-	r, err := operations.Run(tp.Timeline(), opt)
+	r, err := operations.Run(recording.Timeline(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,8 +34,8 @@ func run(t *testing.T, tp *analyzetest.TestRecording, opt query.Options) *report
 // TestOperationsOfEachChannel reads a program from a file, and compares the channels with the truth.
 func TestOperationsOfEachChannel(t *testing.T) {
 	testclass.Unit(t)
-	tp, g := record(t)
-	r := run(t, tp, query.Options{})
+	recording, g := record(t)
+	r := run(t, recording, query.Options{})
 	channels := analyzetest.ColumnTexts(t, r, "channels", "channel")
 	if len(channels) != len(g.Channels) {
 		t.Errorf("got channels %v, want %d", channels, len(g.Channels))
@@ -83,7 +83,7 @@ func TestOperationsOfEachChannel(t *testing.T) {
 
 func TestFilters(t *testing.T) {
 	testclass.Unit(t)
-	tp, g := record(t)
+	recording, g := record(t)
 	for name, f := range map[string]struct {
 		filter query.Filter
 		want   func(stream int64) bool
@@ -100,7 +100,7 @@ func TestFilters(t *testing.T) {
 					streams[c.Stream] = true
 				}
 			}
-			r := run(t, tp, query.Options{Filter: f.filter})
+			r := run(t, recording, query.Options{Filter: f.filter})
 			if got := analyzetest.ColumnTexts(t, r, "streams", "stream"); len(got) != len(streams) {
 				t.Errorf("got %q, want %d streams", got, len(streams))
 			}
@@ -111,7 +111,7 @@ func TestFilters(t *testing.T) {
 // TestWindow requires that only operations whose call starts in the window are counted.
 func TestWindow(t *testing.T) {
 	testclass.Unit(t)
-	tp, g := record(t)
+	recording, g := record(t)
 	middle := (g.Calls[0].StartNs + g.EndNs) / 2
 	want := 0
 	for _, c := range g.Calls {
@@ -119,15 +119,15 @@ func TestWindow(t *testing.T) {
 			want++
 		}
 	}
-	r := run(t, tp, query.Options{Filter: query.Filter{FromNs: middle}})
+	r := run(t, recording, query.Options{Filter: query.Filter{FromNs: middle}})
 	analyzetest.CheckNumbers(t, r, map[string]float64{"operations": float64(want)})
 }
 
 func TestRecordingWithoutGPUTimes(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
-	tp.AddLaunch(analyzetest.Second, analyzetest.Us, "gemm", 0, 0)
-	r := run(t, tp, query.Options{})
+	recording := analyzetest.NewTestRecording(t)
+	recording.AddLaunch(analyzetest.Second, analyzetest.Us, "gemm", 0, 0)
+	r := run(t, recording, query.Options{})
 	if text := fmt.Sprint(r.Facts[0].Value); !strings.Contains(text, "--gpu-time") {
 		t.Errorf("the result is %q", text)
 	}
@@ -135,6 +135,6 @@ func TestRecordingWithoutGPUTimes(t *testing.T) {
 
 func TestOperationsLookAsBefore(t *testing.T) {
 	testclass.Unit(t)
-	tp, _ := record(t)
-	analyzetest.CompareGoldenReports(t, run(t, tp, query.Options{Top: 5}), "operations", 160)
+	recording, _ := record(t)
+	analyzetest.CompareGoldenReports(t, run(t, recording, query.Options{Top: 5}), "operations", 160)
 }

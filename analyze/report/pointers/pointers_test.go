@@ -21,12 +21,12 @@ const (
 type pointerScript struct{ *analyzetest.TestRecording }
 
 func newScript(t testing.TB) *pointerScript {
-	tp := analyzetest.NewTestRecording(t)
-	tp.AddStack(1, "load", "main")
-	tp.AddStack(2, "drop", "main")
-	tp.AddStack(3, "run", "main")
-	tp.AddCall(format.KindAPI, "cuInit", 0, analyzetest.Us)
-	return &pointerScript{tp}
+	recording := analyzetest.NewTestRecording(t)
+	recording.AddStack(1, "load", "main")
+	recording.AddStack(2, "drop", "main")
+	recording.AddStack(3, "run", "main")
+	recording.AddCall(format.KindAPI, "cuInit", 0, analyzetest.Us)
+	return &pointerScript{recording}
 }
 
 func (s *pointerScript) makes(at, ptr int64) *format.Row {

@@ -245,7 +245,7 @@ func (s *Scan) computeTotals(frees []cudaerrors.InvalidFree) []report.Fact {
 	})
 }
 
-// Label returns a short name of the failure for tables.
+// label returns a short name of the failure for tables.
 func (s *Scan) label(one *Fault) string {
 	if one.Result == 0 && one.Xid != nil {
 		return fmt.Sprintf("Xid %d at %s", one.Xid.Code, units.FormatDuration(one.EndNs-s.t.RecordingWindow().FromNs))

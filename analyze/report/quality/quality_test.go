@@ -12,7 +12,8 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// A recording that lacks the beginning of a process says so, and has no high confidence.
+// TestMissingBeginning checks that a recording that lacks the beginning of a process says so, and has
+// no high confidence.
 func TestMissingBeginning(t *testing.T) {
 	testclass.Unit(t)
 	for _, test := range []struct {

@@ -22,7 +22,7 @@ recordings. Clocks of different hosts need not agree.
 
 A rank is late if its own time is longer than that of ranks that do the same. The own time
 is the step without waits. With GPU times (record --gpu-time auto), waits are collectives on
-the GPU. Without them, waits are calls of the driver: a late host shows, a slow GPU does not.
+the GPU. Without them, waits are calls of the driver: late hosts are found, slow GPUs are not.
 Record with --host auto to see what a late host did.`,
 	Example: `  gpurec analyze ranks run.parquet
   gpurec analyze ranks node1.parquet node2.parquet

@@ -168,8 +168,8 @@ func describeHost(late, other *side, name string) (because, why string) {
 			return because, why
 		}
 	}
-	if late.host.Look != "" {
-		because += "; at the end of the recording it " + late.host.Look
+	if late.host.Snapshot != "" {
+		because += "; at the end of the recording it " + late.host.Snapshot
 	}
 	return because, why
 }

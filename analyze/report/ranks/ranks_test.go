@@ -158,8 +158,8 @@ func runOn(t *testing.T, spec *rankjob.Spec, isOne bool) (r *report.Report) {
 		r, err = ranks.Run(spec.Recording(t).Timeline(), query.Options{})
 	} else {
 		var paths []string
-		for _, tp := range spec.Recordings(t) {
-			paths = append(paths, tp.WriteAndOpen().Path)
+		for _, recording := range spec.Recordings(t) {
+			paths = append(paths, recording.WriteAndOpen().Path)
 		}
 		j, opened := job.Open(paths, job.Options{})
 		if opened != nil {
@@ -191,8 +191,8 @@ func TestGoldenReport(t *testing.T) {
 		Steps:  100,
 		Faults: []rankjob.Fault{{Kind: rankjob.SlowGPU, Rank: 2, FromStep: 40, Ns: 5 * analyzetest.Ms}},
 	}
-	tp := spec.Recording(t)
-	r, err := ranks.Run(tp.Timeline(), query.Options{})
+	recording := spec.Recording(t)
+	r, err := ranks.Run(recording.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

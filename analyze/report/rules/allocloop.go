@@ -159,7 +159,7 @@ var allocLoopRule = Rule{
 }
 
 // checkAllocLoop returns a hit for the program's own memory, and one for segments.
-func checkAllocLoop(s *Survey) (hits []Hit, err error) {
+func checkAllocLoop(s *Scan) (hits []Hit, err error) {
 	if h, ok := s.programLoopHit(); ok {
 		hits = append(hits, h)
 	}
@@ -170,7 +170,7 @@ func checkAllocLoop(s *Survey) (hits []Hit, err error) {
 }
 
 // programLoopHit returns the hit for memory that is not a segment of an allocator.
-func (s *Survey) programLoopHit() (h Hit, ok bool) {
+func (s *Scan) programLoopHit() (h Hit, ok bool) {
 	h = s.newHit(SeverityNotice, "")
 	var pairs int64
 	for i := range s.allocLoops.Program {
@@ -197,7 +197,7 @@ func (s *Survey) programLoopHit() (h Hit, ok bool) {
 }
 
 // segmentLoopHit returns the hit for segments of PyTorch's allocator.
-func (s *Survey) segmentLoopHit() (h Hit, ok bool) {
+func (s *Scan) segmentLoopHit() (h Hit, ok bool) {
 	h = s.newHit(SeverityNotice, "")
 	var worst *allocLoopSite
 	for i := range s.allocLoops.Segments {
@@ -238,7 +238,7 @@ func (s *allocLoopSite) perRoundText() string {
 }
 
 // allocLoopEvidence returns the row of a site, without its detail.
-func (s *Survey) allocLoopEvidence(l *allocLoopSite) Evidence {
+func (s *Scan) allocLoopEvidence(l *allocLoopSite) Evidence {
 	return Evidence{
 		Where:   s.t.SiteOfOrigin(l.Origin),
 		Stack:   s.t.Origins.List[l.Origin].Stack,
@@ -251,7 +251,7 @@ func (s *Survey) allocLoopEvidence(l *allocLoopSite) Evidence {
 
 // segmentLoopAdvice returns the advice for a line that frees segments: the program empties the
 // cache, or else the allocator does so because it gets no more memory.
-func (s *Survey) segmentLoopAdvice(l *allocLoopSite) string {
+func (s *Scan) segmentLoopAdvice(l *allocLoopSite) string {
 	frames := s.t.Stacks.Stacks[s.t.Origins.List[l.Origin].Stack]
 	if slices.ContainsFunc(frames, func(id int32) bool {
 		name := s.t.Stacks.Frames[id].Func

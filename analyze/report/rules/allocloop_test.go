@@ -34,11 +34,11 @@ func TestAllocLoopNamesTheLineThatEmptiesTheCache(t *testing.T) {
 		"allocator":   {"release_cached_blocks", "leave the allocator more memory"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tp := analyzetest.SteadyRecording(t)
-			tp.AddStack(7, "encode_batch", "main")
-			tp.AddStack(8, c.function, "release_cache", "main")
-			analyzetest.NewCacheProgram(tp, analyzetest.TorchConf{}).EmptyCacheInSteps(500, 20*analyzetest.Ms)
-			r := checked(t, tp, rules.Options{})
+			recording := analyzetest.SteadyRecording(t)
+			recording.AddStack(7, "encode_batch", "main")
+			recording.AddStack(8, c.function, "release_cache", "main")
+			analyzetest.NewCacheProgram(recording, analyzetest.TorchConf{}).EmptyCacheInSteps(500, 20*analyzetest.Ms)
+			r := checked(t, recording, rules.Options{})
 			where := allocLoopTexts(t, r, "hits", "where")
 			if !slices.Equal(where, []string{analyzetest.ReleaseCacheSite}) {
 				t.Fatalf("where %v\n%s", where, analyzetest.RenderReport(t, r, render.Options{Width: 200}))
@@ -68,9 +68,9 @@ func TestSegmentsThatStayAreNoAllocLoop(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tp := analyzetest.SteadyRecording(t)
-			run(analyzetest.NewCacheProgram(tp, analyzetest.TorchConf{}))
-			r := checked(t, tp, rules.Options{})
+			recording := analyzetest.SteadyRecording(t)
+			run(analyzetest.NewCacheProgram(recording, analyzetest.TorchConf{}))
+			r := checked(t, recording, rules.Options{})
 			if where := allocLoopTexts(t, r, "hits", "where"); len(where) > 0 {
 				t.Errorf("fires at %v", where)
 			}
@@ -82,20 +82,20 @@ func TestSegmentsThatStayAreNoAllocLoop(t *testing.T) {
 func TestAllocLoopNamesTheLineOfTheFrees(t *testing.T) {
 	testclass.Unit(t)
 	const ptr = 0x7d0000000000
-	tp := analyzetest.SteadyRecording(t)
+	recording := analyzetest.SteadyRecording(t)
 	for i := range int64(1000) {
 		at := 2*analyzetest.Second + i*10*analyzetest.Ms
 		analyzetest.SetStackAndSite(
-			tp.AddAlloc(at, analyzetest.Us, ptr, analyzetest.Mib), 1, "train_step (train.cc:10)",
+			recording.AddAlloc(at, analyzetest.Us, ptr, analyzetest.Mib), 1, "train_step (train.cc:10)",
 		)
-		free := tp.AddFree(at+5*analyzetest.Ms, analyzetest.Us, ptr)
+		free := recording.AddFree(at+5*analyzetest.Ms, analyzetest.Us, ptr)
 		analyzetest.SetStackAndSite(
 			free,
 			2,
 			[]string{"drop (train.cc:30)", "drop (train.cc:30)", "end (train.cc:40)"}[i%3],
 		)
 	}
-	r := checked(t, tp, rules.Options{})
+	r := checked(t, recording, rules.Options{})
 	want := "cuMemAlloc_v2, freed within a second, 100 times per second, freed at drop (train.cc:30)"
 	if got := allocLoopTexts(t, r, "evidence", "detail"); !slices.Equal(got, []string{want}) {
 		t.Errorf("detail %v, want %q", got, want)

@@ -19,7 +19,7 @@ var cacheGrowthRule = Rule{
 }
 
 // checkCacheGrowth returns one hit for each cause, because the advice differs.
-func checkCacheGrowth(s *Survey) ([]Hit, error) {
+func checkCacheGrowth(s *Scan) ([]Hit, error) {
 	var hits []Hit
 	hitOf := make(map[cachegrowth.Cause]int)
 	findings := s.Leaks.Caches.Finish()
@@ -41,7 +41,7 @@ func checkCacheGrowth(s *Survey) ([]Hit, error) {
 
 // cacheGrowthEvidence returns one row for each call site whose requests needed new segments. Without
 // such sites it returns one row for the process.
-func (s *Survey) cacheGrowthEvidence(f *cachegrowth.Finding) (list []Evidence) {
+func (s *Scan) cacheGrowthEvidence(f *cachegrowth.Finding) (list []Evidence) {
 	growth := fmt.Sprintf("%s unused at any time; %s", units.FormatBytes(f.UnusedBytes), f.GrowthText())
 	for i := range f.Sites {
 		site := &f.Sites[i]

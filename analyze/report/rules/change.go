@@ -50,7 +50,7 @@ var worseChanges = map[string]struct {
 	"memory_temperature_celsius": {true, heatAdvice},
 }
 
-func checkChanges(s *Survey) ([]Hit, error) {
+func checkChanges(s *Scan) ([]Hit, error) {
 	var launches []change.Launches
 	for _, track := range s.gaps.SortedTracks() {
 		if found := s.gaps.Tracks[track]; track.Device != gaps.AllDevicesOfProcess || len(s.tracksByGPU) == 0 {
@@ -80,7 +80,7 @@ func isStop(e *change.Event) bool {
 }
 
 // newChangeHit returns the hit of an event. Its evidence has one row for each series.
-func (s *Survey) newChangeHit(e *change.Event) Hit {
+func (s *Scan) newChangeHit(e *change.Event) Hit {
 	lead := 0
 	severity, advice := SeverityInfo, ""
 	for i := range e.Changes {
@@ -140,7 +140,7 @@ func worseAdvice(l *change.Located) string {
 }
 
 // clockReasonsAt returns the clock reasons that began or ended on the GPUs of an event.
-func (s *Survey) clockReasonsAt(e *change.Event) (list []string) {
+func (s *Scan) clockReasonsAt(e *change.Event) (list []string) {
 	for i := range e.Changes {
 		device := e.Changes[i].Device
 		if device < 0 || i > 0 && e.Changes[i-1].Device == device {

@@ -25,8 +25,8 @@ func TestChangeOfJobs(t *testing.T) {
 	for seed := range uint64(1) {
 		for _, fault := range slices.Sorted(maps.Keys(changeSeverities)) {
 			j := analyzetest.NewChangeJob(seed, fault, "noise")
-			tp := j.Recording(t)
-			r := checked(t, tp, rules.Options{Rules: []string{"change"}})
+			recording := j.Recording(t)
+			r := checked(t, recording, rules.Options{Rules: []string{"change"}})
 			severities := analyzetest.ColumnTexts(t, r, "hits", "severity")
 			if !slices.Equal(severities, []string{changeSeverities[fault]}) {
 				t.Errorf("%s, seed %d: hits %v\n%s", fault, seed, severities,
@@ -34,8 +34,8 @@ func TestChangeOfJobs(t *testing.T) {
 			}
 		}
 		for _, quiet := range analyzetest.QuietJobs {
-			tp := analyzetest.NewChangeJob(seed, "", quiet).Recording(t)
-			r := checked(t, tp, rules.Options{Rules: []string{"change"}})
+			recording := analyzetest.NewChangeJob(seed, "", quiet).Recording(t)
+			r := checked(t, recording, rules.Options{Rules: []string{"change"}})
 			if hits := analyzetest.ColumnTexts(t, r, "hits", "what"); len(hits) > 0 {
 				t.Errorf("%s, seed %d: %v", quiet, seed, hits)
 			}

@@ -84,9 +84,12 @@ func countUnchecked(t *timeline.Timeline, chosen []*Rule) (n int) {
 	return n
 }
 
-// CheckRules returns the hits of the chosen rules, the most important first. Symptoms are folded into their causes:
-// see Findings. ReadRecording must have returned before.
-func (s *Survey) CheckRules(chosen []*Rule) ([]Hit, error) {
+// Check completes the Scan after the survey, and returns the hits of the chosen rules, the most important first.
+// Symptoms are folded into their causes: see Findings. It may be called once. After an error, the Scan must not be used.
+func (s *Scan) Check(chosen []*Rule) ([]Hit, error) {
+	if err := s.finish(); err != nil {
+		return nil, err
+	}
 	var hits []Hit
 	for _, r := range chosen {
 		found, err := r.check(s)
@@ -113,7 +116,7 @@ const minTimeSharePct = 1.0
 
 // newHit returns a hit without evidence. Its confidence depends on losses in the recording and on
 // the length of the window. Less than 1% of lost calls does not lower the confidence.
-func (s *Survey) newHit(severity int, format string, args ...any) Hit {
+func (s *Scan) newHit(severity int, format string, args ...any) Hit {
 	h := Hit{Severity: severity, Summary: fmt.Sprintf(format, args...), Confidence: report.ConfidenceHigh}
 	q := &s.Quality
 	switch lost := q.LostEvents; {
@@ -145,7 +148,7 @@ func (h *Hit) lowerConfidence(level, format string, args ...any) {
 
 // lowerConfidenceForInferredStacks lowers the confidence of a hit that names call sites, if at
 // least minTimeSharePct of the inferred stacks are wrong.
-func (s *Survey) lowerConfidenceForInferredStacks(h *Hit) {
+func (s *Scan) lowerConfidenceForInferredStacks(h *Hit) {
 	if pct, ok := sampling.InferenceErrorPct(&s.Quality.Inferred).(float64); ok && pct >= minTimeSharePct {
 		h.lowerConfidence(report.ConfidenceMedium, "%.0f%% of inferred stacks belong to another call", pct)
 	}
@@ -153,7 +156,7 @@ func (s *Survey) lowerConfidenceForInferredStacks(h *Hit) {
 
 // lowerConfidenceForMissingReturns lowers the confidence if the return of some launches was not
 // recorded; unreturned is the number of these launches.
-func (s *Survey) lowerConfidenceForMissingReturns(h *Hit, unreturned, launches int64) {
+func (s *Scan) lowerConfidenceForMissingReturns(h *Hit, unreturned, launches int64) {
 	if unreturned > 0 {
 		h.lowerConfidence(
 			report.ConfidenceMedium,

@@ -67,7 +67,7 @@ var unevenMemoryRule = Rule{
 	needsRanks: true,
 }
 
-func checkStraggler(s *Survey) (hits []Hit, err error) {
+func checkStraggler(s *Scan) (hits []Hit, err error) {
 	found, err := ranks.FindIn(s.t, query.Options{Filter: *s.filter})
 	if err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (c *smallCalls) isMany() bool {
 		c.sharePct() >= minTimeSharePct
 }
 
-func checkSmallCollectives(s *Survey) ([]Hit, error) {
+func checkSmallCollectives(s *Scan) ([]Hit, error) {
 	all, err := collective.Read(s.t, query.Options{Filter: *s.filter})
 	if err != nil {
 		return nil, err
@@ -246,7 +246,7 @@ func (p *peakScan) consumeChange(m *timeline.ProgramMemory, c *livemem.Change) {
 	}
 }
 
-func checkUnevenMemory(s *Survey) ([]Hit, error) {
+func checkUnevenMemory(s *Scan) ([]Hit, error) {
 	j, err := job.Of(s.t)
 	if err != nil || s.peaks == nil {
 		return nil, err

@@ -20,7 +20,7 @@ The rules are:
   ` + strings.Join(ruleNames(), "\n  ") + `
 
 --explain prints the condition of each rule. The values for --fail-on are problems,
-notices, and one value per rule, such as growing_site: its number of evidence rows.`,
+notices, and for each rule its number of evidence rows, such as growing_site.`,
 	Example: `  gpurec analyze rules run.parquet
   gpurec analyze rules --rule gpu-idle --rule launch-bound run.parquet
   gpurec analyze rules --fail-on 'problems>0 || sync_in_loop>0' run.parquet

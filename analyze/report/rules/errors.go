@@ -22,7 +22,7 @@ var xidRule = Rule{
 	check:  checkXid,
 }
 
-func checkXid(s *Survey) ([]Hit, error) {
+func checkXid(s *Scan) ([]Hit, error) {
 	list := slices.DeleteFunc(xid.SelectXids(s.t, s.filter, s.Window), func(x facts.Xid) bool { return x.Before })
 	if len(list) == 0 {
 		return nil, nil
@@ -81,7 +81,7 @@ var HangRule = Rule{
 	check: checkHang,
 }
 
-func checkHang(s *Survey) ([]Hit, error) {
+func checkHang(s *Scan) ([]Hit, error) {
 	hits := s.silentHits()
 	for _, state := range []hang.HangState{hang.StateHanging, hang.StatePolling} {
 		h := Hit{Severity: SeverityProblem, Confidence: report.ConfidenceHigh}
@@ -138,7 +138,7 @@ func checkHang(s *Survey) ([]Hit, error) {
 
 // addOutlierProcesses adds, as evidence, the processes that do not hang but differ from the others.
 // Processes that hang usually wait for an outlier.
-func (s *Survey) addOutlierProcesses(h *Hit, state hang.HangState) {
+func (s *Scan) addOutlierProcesses(h *Hit, state hang.HangState) {
 	outliers := slices.DeleteFunc(
 		slices.Clone(s.processVerdicts),
 		func(p hang.ProcessVerdict) bool { return p.State == state || len(p.Differences) == 0 },
@@ -170,7 +170,7 @@ var brokenContextRule = Rule{
 	check: checkBrokenContext,
 }
 
-func checkBrokenContext(s *Survey) ([]Hit, error) {
+func checkBrokenContext(s *Scan) ([]Hit, error) {
 	h := s.newHit(SeverityProblem, "")
 	h.Confidence, h.Reasons = report.ConfidenceHigh, nil // the result was recorded: lost calls do not matter
 	for key, e := range s.errors.Groups {
@@ -224,7 +224,7 @@ var UncheckedErrorRule = Rule{
 	check: checkUncheckedError,
 }
 
-func checkUncheckedError(s *Survey) ([]Hit, error) {
+func checkUncheckedError(s *Scan) ([]Hit, error) {
 	broken, ignored := s.newHit(SeverityProblem, ""), s.newHit(SeverityNotice, "")
 	invalid := cudaerrors.CountInvalidFrees(s.invalidFrees)
 	for key, e := range s.errors.Groups {
@@ -271,7 +271,7 @@ func checkUncheckedError(s *Survey) ([]Hit, error) {
 
 // launchedAfterError reports whether a process launched kernels after its first call of the group e
 // failed.
-func (s *Survey) launchedAfterError(e *cudaerrors.ErrorGroup) bool {
+func (s *Scan) launchedAfterError(e *cudaerrors.ErrorGroup) bool {
 	for th := range e.Threads {
 		if p := s.hang.Processes[th.Pid]; p != nil && p.Launches > 0 && p.LaunchedNs > e.FirstNs {
 			return true
@@ -282,7 +282,7 @@ func (s *Survey) launchedAfterError(e *cudaerrors.ErrorGroup) bool {
 
 // noteUnknownLaunchResults adds a reason to the confidence if the results of some launches were not
 // recorded.
-func (s *Survey) noteUnknownLaunchResults(h *Hit) {
+func (s *Scan) noteUnknownLaunchResults(h *Hit) {
 	var launches, unreturned int64
 	for _, track := range s.gaps.Tracks {
 		launches, unreturned = launches+track.Launches, unreturned+track.Unreturned

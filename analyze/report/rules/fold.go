@@ -46,7 +46,7 @@ func Findings(hits []Hit) (list []Hit) {
 }
 
 // foldHits folds symptoms into their causes.
-func (s *Survey) foldHits(hits []Hit) error {
+func (s *Scan) foldHits(hits []Hit) error {
 	f := folding{s: s, hits: hits}
 	if err := f.explainIdleGPUs(); err != nil {
 		return err
@@ -95,7 +95,7 @@ type symptom struct {
 
 // folding folds the hits of a recording.
 type folding struct {
-	s    *Survey
+	s    *Scan
 	hits []Hit
 }
 
@@ -176,10 +176,7 @@ func (f *folding) explainIdleGPUs() error {
 		if h.Rule != &gpuIdleRule {
 			continue
 		}
-		causes, err := f.s.idleCausesOf(h)
-		if err != nil {
-			return err
-		}
+		causes := f.s.idleCausesOf(h)
 		if len(causes.list) > 0 && causes.sharePct(&causes.list[0]) >= minCausePct {
 			f.explainIdle(h, causes)
 		}

@@ -160,11 +160,13 @@ func (p *idleProgram) record(t *testing.T, timed bool) *analyzetest.TestRecordin
 		th.Line(21)
 		th.Synchronize(stream)
 	}
-	tp := j.Recording(t, 0)
+	recording := j.Recording(t, 0)
 	if !timed {
-		tp.RemoveRows(func(r *format.Row) bool { return r.Kind == format.KindProgress || r.Kind == format.KindChannel })
+		recording.RemoveRows(
+			func(r *format.Row) bool { return r.Kind == format.KindProgress || r.Kind == format.KindChannel },
+		)
 	}
-	return tp
+	return recording
 }
 
 // TestFirstFindings states the first row of the hits of each case of a rule, and of the recordings in docs. No other rule
@@ -184,9 +186,9 @@ func TestFirstFindings(t *testing.T) {
 	}
 	cases := rulecases.AllCases()
 	for _, id := range slices.Sorted(maps.Keys(cases)) {
-		tp := analyzetest.SteadyRecording(t)
-		cases[id].Fires(tp)
-		r := checked(t, tp, rules.Options{})
+		recording := analyzetest.SteadyRecording(t)
+		cases[id].Fires(recording)
+		r := checked(t, recording, rules.Options{})
 		if rule := first(id, r); rule != id && !slices.Contains(strings.Fields(cases[id].Also), rule) {
 			t.Errorf("%s is in front of %s", rule, id)
 		}
@@ -219,8 +221,8 @@ func TestIdleGPUsAreHeadlinesOfTheirCause(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s, GPU times %t", p.name, timed), func(t *testing.T) {
-				tp := p.record(t, timed)
-				r := checked(t, tp, rules.Options{})
+				recording := p.record(t, timed)
+				r := checked(t, recording, rules.Options{})
 				rule, what := analyzetest.ColumnTexts(t, r, "hits", "rule")[0], analyzetest.ColumnTexts(t, r, "hits", "what")[0]
 				where := analyzetest.ColumnTexts(t, r, "hits", "where")[0]
 				t.Log(rule, what, where)
@@ -238,7 +240,7 @@ func TestIdleGPUsAreHeadlinesOfTheirCause(t *testing.T) {
 				if n, _, _ := r.FindNumber("gpu_idle"); n == 0 {
 					t.Error("--fail-on does not see gpu_idle")
 				}
-				sum, err := summary.Run(tp.Timeline(), query.Options{})
+				sum, err := summary.Run(recording.Timeline(), query.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -258,9 +260,9 @@ func TestSymptomsAreFolded(t *testing.T) {
 		{"failed-alloc-in-loop", "failed-alloc-in-loop", "out-of-memory"},
 		{"use-after-free", "broken-context", "use-after-free"},
 	} {
-		tp := analyzetest.SteadyRecording(t)
-		rulecases.AllCases()[c.cause].Fires(tp)
-		r := checked(t, tp, rules.Options{})
+		recording := analyzetest.SteadyRecording(t)
+		rulecases.AllCases()[c.cause].Fires(recording)
+		r := checked(t, recording, rules.Options{})
 		var findings []string
 		for i, rule := range analyzetest.ColumnTexts(t, r, "hits", "rule") {
 			if r.Tables[0].Rows[i].Folded {
@@ -284,12 +286,12 @@ func TestSymptomsAreFolded(t *testing.T) {
 // TestChainsAreOneFinding checks an Xid that breaks a context, in which the program continues: all hits belong to the Xid.
 func TestChainsAreOneFinding(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.SteadyRecording(t)
-	rulecases.AllCases()["xid"].Fires(tp)
+	recording := analyzetest.SteadyRecording(t)
+	rulecases.AllCases()["xid"].Fires(recording)
 	for i := range int64(5) {
-		tp.AddFullLaunch(59_950*analyzetest.Ms+i*analyzetest.Us, "after").Result = 700
+		recording.AddFullLaunch(59_950*analyzetest.Ms+i*analyzetest.Us, "after").Result = 700
 	}
-	r := checked(t, tp, rules.Options{})
+	r := checked(t, recording, rules.Options{})
 	var got []string
 	for i, rule := range analyzetest.ColumnTexts(t, r, "hits", "rule") {
 		got = append(got, rule+" "+analyzetest.ColumnTexts(t, r, "hits", "folded_into")[i])
@@ -308,12 +310,12 @@ func TestChainsAreOneFinding(t *testing.T) {
 func TestLowSMActivityOfSharedGPUs(t *testing.T) {
 	testclass.Unit(t)
 	for pid, want := range map[int32]int{42: 1, 4242: 0} {
-		tp := analyzetest.SteadyRecording(t)
-		rulecases.AllCases()["low-sm-activity"].Fires(tp)
+		recording := analyzetest.SteadyRecording(t)
+		rulecases.AllCases()["low-sm-activity"].Fires(recording)
 		for at := analyzetest.Second; at < 60*analyzetest.Second; at += analyzetest.Second {
-			tp.AddNVMLSample(1, at, catalog.MetricProcessMemory, 1<<30).Pid = pid
+			recording.AddNVMLSample(1, at, catalog.MetricProcessMemory, 1<<30).Pid = pid
 		}
-		if got := analyzetest.ColumnTexts(t, checked(t, tp, rules.Options{}), "hits", "rule"); len(got) != want {
+		if got := analyzetest.ColumnTexts(t, checked(t, recording, rules.Options{}), "hits", "rule"); len(got) != want {
 			t.Errorf("memory of process %d: %v", pid, got)
 		}
 	}
@@ -322,15 +324,15 @@ func TestLowSMActivityOfSharedGPUs(t *testing.T) {
 // TestLowSMActivityOfTwoRecordedProcesses checks that the rule does not fire if two recorded processes use the GPU.
 func TestLowSMActivityOfTwoRecordedProcesses(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.SteadyRecording(t)
-	rulecases.AllCases()["low-sm-activity"].Fires(tp)
-	tp.AddRow(format.Row{
+	recording := analyzetest.SteadyRecording(t)
+	rulecases.AllCases()["low-sm-activity"].Fires(recording)
+	recording.AddRow(format.Row{
 		Kind: format.KindProcess, Name: "train", Pid: 43, StartNs: analyzetest.Epoch, Device: -1,
 		Message: `{"exe":"/app/train","devices":[{"ordinal":0,"uuid":"GPU-bbbb","how":"CUDA_VISIBLE_DEVICES"}]}`,
 	})
-	row := tp.AddFullLaunch(analyzetest.Second, "gemm<float>(int)")
+	row := recording.AddFullLaunch(analyzetest.Second, "gemm<float>(int)")
 	row.Pid, row.Tid = 43, 43
-	if got := analyzetest.ColumnTexts(t, checked(t, tp, rules.Options{}), "hits", "rule"); len(got) > 0 {
+	if got := analyzetest.ColumnTexts(t, checked(t, recording, rules.Options{}), "hits", "rule"); len(got) > 0 {
 		t.Errorf("two processes use the GPU: %v", got)
 	}
 }
@@ -339,17 +341,17 @@ func TestLowSMActivityOfTwoRecordedProcesses(t *testing.T) {
 // minute.
 func TestRatesOfSampledLaunches(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
-	tp.AddStack(1, "main")
+	recording := analyzetest.NewTestRecording(t)
+	recording.AddStack(1, "main")
 	for _, from := range []int64{0, 59 * analyzetest.Second} {
 		for i := range int64(5000) {
-			row := tp.AddFullLaunch(from+i*200*analyzetest.Us, "tiny(int)")
+			row := recording.AddFullLaunch(from+i*200*analyzetest.Us, "tiny(int)")
 			row.GridX, row.GridY, row.GridZ, row.BlockX, row.BlockY, row.BlockZ = 1, 1, 1, 32, 1, 1
 			analyzetest.SetStackAndSite(row, 1, "step (model.py:24)")
 		}
 	}
-	tp.AddSamplingGaps(analyzetest.SamplingGap{From: analyzetest.Second, To: 59 * analyzetest.Second})
-	r := checked(t, tp, rules.Options{Rules: []string{"tiny-kernels"}})
+	recording.AddSamplingGaps(analyzetest.SamplingGap{From: analyzetest.Second, To: 59 * analyzetest.Second})
+	r := checked(t, recording, rules.Options{Rules: []string{"tiny-kernels"}})
 	whats := analyzetest.ColumnTexts(t, r, "hits", "what")
 	if len(whats) != 1 || !strings.HasSuffix(whats[0], ", 5,000 per second") {
 		t.Errorf("%q, want 5,000 per second", whats)
@@ -362,14 +364,14 @@ func TestSamplesRefuteIdleGPUs(t *testing.T) {
 	programs := idlePrograms()
 	launches := programs[slices.IndexFunc(programs, func(p idleProgram) bool { return p.name == "launches" })]
 	for active, want := range map[float64]bool{5: true, 95: false} {
-		tp := launches.record(t, true)
-		tp.AddRow(
+		recording := launches.record(t, true)
+		recording.AddRow(
 			format.Row{Kind: format.KindDevice, Name: "NVIDIA H200", Bytes: 140 << 30, StartNs: analyzetest.Epoch},
 		)
 		for at := int64(0); at < 8*analyzetest.Second; at += 100 * analyzetest.Ms {
-			tp.AddNVMLSample(0, at, catalog.MetricSMActive, active)
+			recording.AddNVMLSample(0, at, catalog.MetricSMActive, active)
 		}
-		r := checked(t, tp, rules.Options{Rules: []string{"gpu-idle"}})
+		r := checked(t, recording, rules.Options{Rules: []string{"gpu-idle"}})
 		if whats := analyzetest.ColumnTexts(t, r, "hits", "what"); (len(whats) > 0) != want {
 			t.Errorf("%.0f%% of the SMs active: %q", active, whats)
 		}
@@ -416,14 +418,14 @@ func TestGrowingCodeIsANotice(t *testing.T) {
 		{[]string{"cuLibraryLoadData"}, "notice"},
 		{[]string{"cuLibraryLoadData", "cuEventCreate"}, "problem"},
 	} {
-		tp := analyzetest.SteadyRecording(t)
+		recording := analyzetest.SteadyRecording(t)
 		for k, call := range c.calls {
 			for i := range int64(58) {
-				row := tp.AddAPICall(call, i*analyzetest.Second, int64(k+1)<<20+i*0x100, 0)
+				row := recording.AddAPICall(call, i*analyzetest.Second, int64(k+1)<<20+i*0x100, 0)
 				analyzetest.SetStackAndSite(row, 1, "train_step (train.cc:10)")
 			}
 		}
-		r := checked(t, tp, rules.Options{Rules: []string{"object-leak"}})
+		r := checked(t, recording, rules.Options{Rules: []string{"object-leak"}})
 		if got := analyzetest.ColumnTexts(t, r, "hits", "severity"); len(got) != 1 || got[0] != c.want {
 			t.Errorf("%v: %v, want %s", c.calls, got, c.want)
 		}
@@ -434,10 +436,10 @@ func TestGrowingCodeIsANotice(t *testing.T) {
 func TestLinesComeFirst(t *testing.T) {
 	testclass.Unit(t)
 	for atLine, want := range map[int]string{2000: "step (model.py:24)", 400: "InputBuffer::add"} {
-		tp := analyzetest.NewTestRecording(t)
-		tp.AddStack(1, "main")
+		recording := analyzetest.NewTestRecording(t)
+		recording.AddStack(1, "main")
 		for i := range int64(4000 + atLine) {
-			row := tp.AddFullLaunch(i*100*analyzetest.Us, "tiny(int)")
+			row := recording.AddFullLaunch(i*100*analyzetest.Us, "tiny(int)")
 			row.GridX, row.GridY, row.GridZ, row.BlockX, row.BlockY, row.BlockZ = 1, 1, 1, 32, 1, 1
 			site := "InputBuffer::add"
 			if i < int64(atLine) {
@@ -445,7 +447,7 @@ func TestLinesComeFirst(t *testing.T) {
 			}
 			analyzetest.SetStackAndSite(row, 1, site)
 		}
-		r := checked(t, tp, rules.Options{Rules: []string{"tiny-kernels"}})
+		r := checked(t, recording, rules.Options{Rules: []string{"tiny-kernels"}})
 		if got := analyzetest.ColumnTexts(t, r, "hits", "where"); len(got) != 1 || !strings.HasPrefix(got[0], want) {
 			t.Errorf("%d launches at a line: %v, want %s", atLine, got, want)
 		}

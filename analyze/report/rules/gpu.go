@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// With fewer than minGPUSamples samples a rule does not fire. With fewer than
+	// minGPUSamples is the least number of samples for a rule to fire. With fewer than
 	// confidentGPUSamples its confidence is medium. gpurec takes two GPM samples per second.
 	minGPUSamples, confidentGPUSamples = 4, 10
 )
 
 // listUsedGPUs returns the NVML indexes of the GPUs on which the recorded processes launched work.
 // If the recording does not contain this mapping, it returns all sampled GPUs.
-func (s *Survey) listUsedGPUs() []int32 {
+func (s *Scan) listUsedGPUs() []int32 {
 	if len(s.tracksByGPU) == 0 {
 		return s.series.SortedIndexes()
 	}
@@ -30,12 +30,12 @@ func (s *Survey) listUsedGPUs() []int32 {
 }
 
 // gpuLabel returns the index and name of a GPU.
-func (s *Survey) gpuLabel(device int32) string {
+func (s *Scan) gpuLabel(device int32) string {
 	return strings.TrimSpace(fmt.Sprintf("GPU %d %s", device, s.t.Facts.Devices[device].Name))
 }
 
 // newSampledHit returns a hit without evidence. Its confidence depends on the number of samples.
-func (s *Survey) newSampledHit(severity int, samples *metric.Series, format string, args ...any) Hit {
+func (s *Scan) newSampledHit(severity int, samples *metric.Series, format string, args ...any) Hit {
 	h := Hit{Severity: severity, Summary: fmt.Sprintf(format, args...), Confidence: report.ConfidenceHigh}
 	if n := len(samples.Values); n < confidentGPUSamples {
 		h.lowerConfidence(report.ConfidenceMedium, "only %d samples", n)
@@ -45,7 +45,7 @@ func (s *Survey) newSampledHit(severity int, samples *metric.Series, format stri
 
 // samplesBetweenLaunches returns the samples of a metric between the first and the last launch of
 // the recorded processes. It returns nil if there are fewer than minGPUSamples.
-func (s *Survey) samplesBetweenLaunches(device int32, name string) *metric.Series {
+func (s *Scan) samplesBetweenLaunches(device int32, name string) *metric.Series {
 	if samples := s.workSeries.Devices[device][name]; samples != nil && len(samples.Values) >= minGPUSamples {
 		return samples
 	}
@@ -67,7 +67,7 @@ var throttlingRule = Rule{
 // reports.
 const minPowerCapSharePct = 10.0
 
-func checkThrottling(s *Survey) ([]Hit, error) {
+func checkThrottling(s *Scan) ([]Hit, error) {
 	var hits []Hit
 	for _, device := range s.listUsedGPUs() {
 		samples := s.series.Devices[device][catalog.MetricClockEventReasons]

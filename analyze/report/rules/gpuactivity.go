@@ -31,10 +31,10 @@ const (
 	// lowOccupancyPct is the occupancy of active SMs, %, below which rule low-occupancy fires. The
 	// four schedulers of an SM need about 16 of 64 warps to hide the latency of arithmetic.
 	lowOccupancyPct = 25.0
-	// Kernels that keep tensor cores or DRAM this busy, %, do not need more occupancy.
+	// busyTensorCorePct and busyDRAMPct are the activity, %, above which kernels need no more occupancy.
 	busyTensorCorePct, busyDRAMPct = 10.0, 50.0
-	// Tensor cores count as unused below unusedTensorCorePct, %. They would help only if the other
-	// arithmetic pipes are active at least minArithmeticPipePct, %: otherwise kernels wait for
+	// unusedTensorCorePct is the activity, %, below which tensor cores count as unused. They would help only
+	// if the other arithmetic pipes are active at least minArithmeticPipePct, %. Otherwise kernels wait for
 	// memory.
 	unusedTensorCorePct, minArithmeticPipePct = 1.0, 20.0
 )
@@ -49,7 +49,7 @@ var lowSMActivityRule = Rule{
 	check:  checkLowSMActivity,
 }
 
-func checkLowSMActivity(s *Survey) ([]Hit, error) {
+func checkLowSMActivity(s *Scan) ([]Hit, error) {
 	var hits []Hit
 	for _, device := range s.listUsedGPUs() {
 		samples := s.samplesBetweenLaunches(device, catalog.MetricSMActive)
@@ -95,7 +95,7 @@ func checkLowSMActivity(s *Survey) ([]Hit, error) {
 
 // narrowLaunchPct returns the share of the launches on a GPU with fewer than wideBlocks blocks, in percent, and the number
 // of launches with a known size.
-func (s *Survey) narrowLaunchPct(device int32) (pct float64, sized int64) {
+func (s *Scan) narrowLaunchPct(device int32) (pct float64, sized int64) {
 	narrow := int64(0)
 	for key, l := range s.kernels.Counts {
 		isOnDevice := slices.ContainsFunc(s.tracksByGPU[device], func(t gaps.DeviceTrack) bool {
@@ -113,7 +113,7 @@ func (s *Survey) narrowLaunchPct(device int32) (pct float64, sized int64) {
 }
 
 // isShared reports whether several processes use a GPU: recorded ones, or one that is not and has memory on it.
-func (s *Survey) isShared(device int32) bool {
+func (s *Scan) isShared(device int32) bool {
 	for _, sample := range s.t.Facts.ProcessMemoryAt(device, s.workSeries.Window.ToNs) {
 		if _, isRecorded := s.hang.Processes[sample.Pid]; !isRecorded {
 			return true
@@ -142,7 +142,7 @@ type gpmMeans struct{ sm, occupancy, tensor, dram, arithmetic float64 }
 // computeGPMMeans returns the averages of a GPU between the first and the last launch, and its
 // samples of SM activity. samples is nil if the recorded processes did not use the GPU, if there
 // are too few samples, or if fewer than lowGPUActivityPct of the SMs were active.
-func (s *Survey) computeGPMMeans(device int32) (m gpmMeans, samples *metric.Series) {
+func (s *Scan) computeGPMMeans(device int32) (m gpmMeans, samples *metric.Series) {
 	samples = s.samplesBetweenLaunches(device, catalog.MetricSMActive)
 	if samples == nil || len(s.tracksByGPU[device]) == 0 || samples.Mean() < lowGPUActivityPct {
 		return m, nil
@@ -192,7 +192,7 @@ var lowOccupancyRule = Rule{
 	check: checkLowOccupancy,
 }
 
-func checkLowOccupancy(s *Survey) ([]Hit, error) {
+func checkLowOccupancy(s *Scan) ([]Hit, error) {
 	return s.newGPMHits(SeverityNotice, func(m gpmMeans) string {
 		if m.occupancy < 0 || 100*m.occupancy/m.sm >= lowOccupancyPct || m.tensor >= busyTensorCorePct ||
 			m.dram >= busyDRAMPct {
@@ -212,7 +212,7 @@ var unusedTensorCoresRule = Rule{
 	check: checkUnusedTensorCores,
 }
 
-func checkUnusedTensorCores(s *Survey) ([]Hit, error) {
+func checkUnusedTensorCores(s *Scan) ([]Hit, error) {
 	return s.newGPMHits(SeverityInfo, func(m gpmMeans) string {
 		if m.tensor < 0 || m.tensor >= unusedTensorCorePct || m.arithmetic < minArithmeticPipePct {
 			return ""
@@ -223,7 +223,7 @@ func checkUnusedTensorCores(s *Survey) ([]Hit, error) {
 
 // newGPMHits returns a hit for each GPU whose averages have a problem. problem describes it in a
 // phrase, or returns "" if there is none.
-func (s *Survey) newGPMHits(severity int, problem func(gpmMeans) string) ([]Hit, error) {
+func (s *Scan) newGPMHits(severity int, problem func(gpmMeans) string) ([]Hit, error) {
 	var hits []Hit
 	for _, device := range s.listUsedGPUs() {
 		m, samples := s.computeGPMMeans(device)

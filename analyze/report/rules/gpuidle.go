@@ -33,18 +33,15 @@ var gpuIdleRule = Rule{
 	check: checkGPUIdle,
 }
 
-func checkGPUIdle(s *Survey) ([]Hit, error) {
-	if all, err := s.findIdleTimes(); err != nil || len(all.Devices) > 0 {
-		if err != nil {
-			return nil, err
-		}
-		hits, err := s.findByGPUTimes(
+func checkGPUIdle(s *Scan) ([]Hit, error) {
+	if len(s.idle.Devices) > 0 {
+		hits := s.findByGPUTimes(
 			minIdleSharePct,
 			"idle",
 			func(t *idle.Time) idle.Estimate { return t.Idle },
 			idle.Reason.IsIdle,
 		)
-		return slices.DeleteFunc(hits, func(h Hit) bool { return s.samplesRefuteIdle(h.idleDevice) }), err
+		return slices.DeleteFunc(hits, func(h Hit) bool { return s.samplesRefuteIdle(h.idleDevice) }), nil
 	}
 	var hits []Hit
 	for _, device := range s.listUsedGPUs() {
@@ -99,7 +96,7 @@ func checkGPUIdle(s *Survey) ([]Hit, error) {
 
 // samplesRefuteIdle reports whether samples of a GPU exclude the idle time that GPU times estimate. An estimate between
 // loose bounds can be far from the truth. Samples do not refute if the GPU has none, or several processes use it.
-func (s *Survey) samplesRefuteIdle(d *idle.Device) bool {
+func (s *Scan) samplesRefuteIdle(d *idle.Device) bool {
 	index, known := s.t.Facts.NVMLIndexOf(d.Pid, d.Device)
 	if share := shareOf(d, d.Time.Idle); known && share.low < minIdleSharePct && len(s.tracksByGPU[index]) > 0 {
 		_, mostPct, sampled := s.idlePctOf(index)
@@ -111,7 +108,7 @@ func (s *Survey) samplesRefuteIdle(d *idle.Device) bool {
 // idlePctOf bounds the share of the time in which no kernel ran on a GPU, by its samples. GPM's graphics activity
 // measures it. Otherwise the least is the share of samples without activity, and the most follows from the
 // average: half of the SMs can be busy half of the time, or always. ok is false without samples.
-func (s *Survey) idlePctOf(device int32) (leastPct, mostPct float64, ok bool) {
+func (s *Scan) idlePctOf(device int32) (leastPct, mostPct float64, ok bool) {
 	if active := s.workSeries.Devices[device][catalog.MetricGraphicsActive]; active != nil {
 		idlePct := max(0, 100-active.Mean())
 		return idlePct, idlePct, true
@@ -122,7 +119,7 @@ func (s *Survey) idlePctOf(device int32) (leastPct, mostPct float64, ok bool) {
 
 // findIdleByGaps returns a hit for a launch track whose GPU was not sampled, if its gaps show that
 // the GPU was idle for minIdleSharePct of the time.
-func (s *Survey) findIdleByGaps(track gaps.DeviceTrack) ([]Hit, error) {
+func (s *Scan) findIdleByGaps(track gaps.DeviceTrack) ([]Hit, error) {
 	launches := s.gaps.Tracks[track]
 	span := launches.UntilNs - launches.FirstNs
 	if track.Device == gaps.AllDevicesOfProcess && len(s.gaps.Tracks) > 1 || s.hasGPUSamples(track) ||
@@ -155,7 +152,7 @@ func (s *Survey) findIdleByGaps(track gaps.DeviceTrack) ([]Hit, error) {
 }
 
 // hasGPUSamples reports whether the GPU of a launch track has samples of its activity.
-func (s *Survey) hasGPUSamples(track gaps.DeviceTrack) bool {
+func (s *Scan) hasGPUSamples(track gaps.DeviceTrack) bool {
 	index, ok := s.t.Facts.NVMLIndexOf(track.Pid, track.Device)
 	return ok &&
 		(s.samplesBetweenLaunches(index, catalog.MetricSMActive) != nil ||
@@ -164,7 +161,7 @@ func (s *Survey) hasGPUSamples(track gaps.DeviceTrack) bool {
 
 // longestGapEvidence returns the longest gaps of a launch track as evidence: one row for each call
 // site and CPU activity.
-func (s *Survey) longestGapEvidence(track gaps.DeviceTrack) []Evidence {
+func (s *Scan) longestGapEvidence(track gaps.DeviceTrack) []Evidence {
 	type gapCause struct{ activity, site string }
 	found := make(map[gapCause]*Evidence)
 	for i := range s.gaps.List {

@@ -27,18 +27,16 @@ const (
 // moreTimedCalls is the factor of the calls that are read if the first ones do not show GPU times.
 const moreTimedCalls = 4
 
-// findIdleTimes returns the idle time of all devices with GPU times. It computes it only once.
-func (s *Survey) findIdleTimes() (_ *idle.Result, err error) {
-	if s.idle == nil && len(s.t.Facts.Channels) > 0 {
-		s.idle, err = idle.Of(s.t, s.filter, s.maxTimedCalls)
-		if err == nil && s.maxTimedCalls > 0 && len(s.idle.Devices) == 0 { // too few to know the channels
-			s.idle, err = idle.Of(s.t, s.filter, moreTimedCalls*s.maxTimedCalls)
-		}
+// readIdleTimes computes the idle time of all devices with GPU times. maxCalls is query.Options.MaxTimedCalls.
+func (s *Scan) readIdleTimes(maxCalls int64) (err error) {
+	if len(s.t.Facts.Channels) == 0 {
+		return nil
 	}
-	if s.idle == nil {
-		return new(idle.Result), err
+	s.idle, err = idle.Of(s.t, s.filter, maxCalls)
+	if err == nil && maxCalls > 0 && len(s.idle.Devices) == 0 { // too few to know the channels
+		s.idle, err = idle.Of(s.t, s.filter, moreTimedCalls*maxCalls)
 	}
-	return s.idle, err
+	return err
 }
 
 // exposedShare is a share of the time of a device, in percent.
@@ -61,14 +59,10 @@ func (s exposedShare) text() string {
 
 // findByGPUTimes returns a hit for each device whose share is large enough. what names the activity of the GPU; reasons
 // selects the causes of the evidence.
-func (s *Survey) findByGPUTimes(
+func (s *Scan) findByGPUTimes(
 	minPct float64, what string, lengthOf func(*idle.Time) idle.Estimate, reasons func(idle.Reason) bool,
-) (hits []Hit, err error) {
-	all, err := s.findIdleTimes()
-	if err != nil {
-		return nil, err
-	}
-	for _, d := range all.Devices {
+) (hits []Hit) {
+	for _, d := range s.idle.Devices {
 		share := shareOf(d, lengthOf(&d.Time))
 		if d.Time.SpanNs < minTimedSpanNs || share.probable < minPct {
 			continue
@@ -78,21 +72,22 @@ func (s *Survey) findByGPUTimes(
 			"%s for %s of the time between the first and the last operation, by GPU times%s",
 			what,
 			share.text(),
-			s.partText(all),
+			s.partText(),
 		)
 		h.pid, h.sharePct, h.idleDevice = d.Pid, share.probable, d
 		if share.low < minPct {
 			h.lowerConfidence(report.ConfidenceMedium, "the share may be as low as %.1f%%", share.low)
 		}
 		s.lowerConfidenceForInferredStacks(&h)
-		h.Evidence = s.causeEvidence(all, d, reasons)
+		h.Evidence = s.causeEvidence(d, reasons)
 		hits = append(hits, h)
 	}
-	return hits, nil
+	return hits
 }
 
 // partText says which part of the recording was read, or "" for all of it.
-func (s *Survey) partText(all *idle.Result) string {
+func (s *Scan) partText() string {
+	all := s.idle
 	if all.Activity == nil || all.Activity.UntilNs == 0 {
 		return ""
 	}
@@ -100,14 +95,14 @@ func (s *Survey) partText(all *idle.Result) string {
 }
 
 // causeEvidence returns the longest causes as evidence.
-func (s *Survey) causeEvidence(all *idle.Result, d *idle.Device, reasons func(idle.Reason) bool) (list []Evidence) {
+func (s *Scan) causeEvidence(d *idle.Device, reasons func(idle.Reason) bool) (list []Evidence) {
 	for _, c := range d.Causes {
 		if !reasons(c.Reason) || len(list) == maxCauses {
 			continue
 		}
 		e := Evidence{
 			Where: s.t.OrdinalDeviceLabel(d.Pid, d.Device), Stack: c.Stack, Count: c.Gaps,
-			Ns: units.RoundInt(c.Time.ProbableNs), Detail: gaps.CauseText(all, c),
+			Ns: units.RoundInt(c.Time.ProbableNs), Detail: gaps.CauseText(s.idle, c),
 		}
 		if c.Stack != 0 {
 			e.Where = s.t.SiteOfStack(c.Stack)
@@ -134,25 +129,23 @@ func boundShares(d *idle.Device) (cpuPct, knownPct float64) {
 
 // idleDeviceOf returns the idle time of the device of a launch track; nil without GPU times, or if no bound
 // is known for most of the time.
-func (s *Survey) idleDeviceOf(track gaps.DeviceTrack) (*idle.Device, error) {
-	all, err := s.findIdleTimes()
-	for _, d := range all.Devices {
+func (s *Scan) idleDeviceOf(track gaps.DeviceTrack) *idle.Device {
+	for _, d := range s.idle.Devices {
 		if _, knownPct := boundShares(d); d.Pid == track.Pid && d.Device == track.Device && knownPct >= minCPUBoundPct {
-			return d, err
+			return d
 		}
 	}
-	return nil, err
+	return nil
 }
 
 // limitsNowhere reports that GPU times show for all devices that the CPU hardly ever limits the program.
-func (s *Survey) limitsNowhere() (bool, error) {
-	all, err := s.findIdleTimes()
-	for _, d := range all.Devices {
+func (s *Scan) limitsNowhere() bool {
+	for _, d := range s.idle.Devices {
 		if cpuPct, knownPct := boundShares(d); cpuPct > 100-knownPct || knownPct < minCPUBoundPct {
-			return false, err
+			return false
 		}
 	}
-	return len(all.Devices) > 0, err
+	return len(s.idle.Devices) > 0
 }
 
 var exposedCopyRule = Rule{
@@ -163,13 +156,13 @@ var exposedCopyRule = Rule{
 	needsGPUTimes: true,
 	advice: "Start the copies earlier, from pinned memory and on a stream of their own, so that kernels run at the " +
 		"same time. Keep data on the GPU that it needs again.",
-	check: func(s *Survey) ([]Hit, error) {
+	check: func(s *Scan) ([]Hit, error) {
 		return s.findByGPUTimes(
 			minExposedSharePct,
 			"only copies ran",
 			func(t *idle.Time) idle.Estimate { return t.Copies },
 			func(r idle.Reason) bool { return r == idle.ReasonCopy },
-		)
+		), nil
 	},
 }
 
@@ -182,12 +175,12 @@ var exposedCommunicationRule = Rule{
 	advice: "Start collectives while kernels still run: smaller buckets, or prefetching of parameters. Look for " +
 		"ranks " +
 		"that arrive late, because the others wait in the collective.",
-	check: func(s *Survey) ([]Hit, error) {
-		hits, err := s.findByGPUTimes(minExposedSharePct, "only collectives ran",
+	check: func(s *Scan) ([]Hit, error) {
+		hits := s.findByGPUTimes(minExposedSharePct, "only collectives ran",
 			func(t *idle.Time) idle.Estimate { return t.Collectives },
 			func(r idle.Reason) bool { return r == idle.ReasonCollective })
-		if err != nil || len(hits) == 0 || !collective.HasRows(s.t) {
-			return hits, err
+		if len(hits) == 0 || !collective.HasRows(s.t) {
+			return hits, nil
 		}
 		return hits, s.addExposedRanks(&hits[0])
 	},
@@ -195,18 +188,14 @@ var exposedCommunicationRule = Rule{
 
 // addExposedRanks adds evidence for each rank: the time in which its GPU ran only collectives. A rank with less of it
 // than the others arrives last.
-func (s *Survey) addExposedRanks(h *Hit) error {
-	all, err := s.findIdleTimes()
-	if err != nil {
-		return err
-	}
+func (s *Scan) addExposedRanks(h *Hit) error {
 	j, err := job.Of(s.t)
 	if err != nil {
 		return err
 	}
 	var list []Evidence
 	for i := range j.Members {
-		for _, d := range all.Devices {
+		for _, d := range s.idle.Devices {
 			if d.Pid == j.Members[i].Pid {
 				list = append(list, Evidence{
 					Where: rankName(

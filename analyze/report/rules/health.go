@@ -19,7 +19,7 @@ var gpuHealthRule = Rule{
 	check:  checkGPUHealth,
 }
 
-func checkGPUHealth(s *Survey) ([]Hit, error) {
+func checkGPUHealth(s *Scan) ([]Hit, error) {
 	var hits []Hit
 	used := s.listUsedGPUs()
 	for _, device := range s.series.SortedIndexes() {
@@ -30,7 +30,7 @@ func checkGPUHealth(s *Survey) ([]Hit, error) {
 
 // newHealthHits returns a hit for the problems of a GPU, and one for its notices. used reports
 // whether the recorded processes used the GPU: the notices of an unused GPU are left out.
-func (s *Survey) newHealthHits(device int32, used bool) (hits []Hit) {
+func (s *Scan) newHealthHits(device int32, used bool) (hits []Hit) {
 	for _, severity := range []int{SeverityProblem, SeverityNotice} {
 		h := Hit{Severity: severity, Confidence: report.ConfidenceHigh} // the GPU's own counters are exact
 		var states, actions []string

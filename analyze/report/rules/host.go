@@ -27,25 +27,19 @@ type lateHost struct {
 	isTimed bool // by GPU times
 }
 
-// findLateHosts returns what the host did while the GPU was idle. It computes it only once. Without rows of
-// class host there is none.
-func (s *Survey) findLateHosts() ([]lateHost, error) {
-	if s.lateHosts != nil || !hosttime.HasRows(s.t) {
-		return s.lateHosts, nil
+// readLateHosts finds what the host did while the GPU was idle, if the recording has rows of class host.
+func (s *Scan) readLateHosts() error {
+	if !hosttime.HasRows(s.t) {
+		return nil
 	}
-	s.lateHosts = []lateHost{}
-	all, err := s.findIdleTimes()
-	if err != nil {
-		return nil, err
-	}
-	for _, d := range all.Devices {
+	for _, d := range s.idle.Devices {
 		s.lateHosts = append(s.lateHosts, lateHost{
 			pid: d.Pid, where: s.t.OrdinalDeviceLabel(d.Pid, d.Device), entries: d.Host, spanNs: d.Time.SpanNs,
 			idleNs: d.Time.Idle.ProbableNs, isTimed: true, mostPct: 100,
 		})
 	}
-	if len(all.Devices) > 0 {
-		return s.lateHosts, nil
+	if len(s.idle.Devices) > 0 {
+		return nil
 	}
 	times, err := s.gaps.FindHostTime()
 	for i := range times {
@@ -62,7 +56,7 @@ func (s *Survey) findLateHosts() ([]lateHost, error) {
 		}
 		s.lateHosts = append(s.lateHosts, late)
 	}
-	return s.lateHosts, err
+	return err
 }
 
 // newHostRule returns a rule about a cause on the host. does names what the host did.
@@ -74,18 +68,14 @@ func newHostRule(id, about, does, advice string, is func(*hosttime.Entry) bool) 
 		Report:    "gaps",
 		needsHost: true,
 		advice:    advice,
-		check:     func(s *Survey) ([]Hit, error) { return s.findLateHost(does, is) },
+		check:     func(s *Scan) ([]Hit, error) { return s.findLateHost(does, is), nil },
 	}
 }
 
 // findLateHost returns a hit for each device or process whose time with a cause is large enough.
-func (s *Survey) findLateHost(does string, is func(*hosttime.Entry) bool) (hits []Hit, err error) {
-	all, err := s.findLateHosts()
-	if err != nil {
-		return nil, err
-	}
-	for i := range all {
-		h := &all[i]
+func (s *Scan) findLateHost(does string, is func(*hosttime.Entry) bool) (hits []Hit) {
+	for i := range s.lateHosts {
+		h := &s.lateHosts[i]
 		ns, certainNs := 0.0, 0.0
 		for _, e := range h.entries {
 			if is(e) {
@@ -108,11 +98,11 @@ func (s *Survey) findLateHost(does string, is func(*hosttime.Entry) bool) (hits 
 		hit.Evidence = s.hostEvidence(h, is)
 		hits = append(hits, hit)
 	}
-	return hits, nil
+	return hits
 }
 
 // hostEvidence returns the longest entries of a cause as evidence.
-func (s *Survey) hostEvidence(h *lateHost, is func(*hosttime.Entry) bool) (list []Evidence) {
+func (s *Scan) hostEvidence(h *lateHost, is func(*hosttime.Entry) bool) (list []Evidence) {
 	for _, e := range h.entries {
 		if !is(e) || len(list) == maxCauses {
 			continue

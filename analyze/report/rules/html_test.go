@@ -18,11 +18,11 @@ import (
 )
 
 // pageOfRules returns the HTML page of a recording.
-func pageOfRules(t *testing.T, tp *analyzetest.TestRecording, opt query.Options) string {
+func pageOfRules(t *testing.T, recording *analyzetest.TestRecording, opt query.Options) string {
 	t.Helper()
 	var page bytes.Buffer
 	if _, err := html.WritePage(
-		tp.Timeline(),
+		recording.Timeline(),
 		&page,
 		html.Options{Options: opt, Name: "run.parquet"},
 	); err != nil {
@@ -37,7 +37,7 @@ func TestHTMLHitsMatchRules(t *testing.T) {
 	row := regexp.MustCompile(
 		`<tr><td><span class="level \w+">(\w+)</span></td><td><strong>([\w-]+)</strong> ([^<]*)(?:<div class="where">([^<]*)</div>)?<div class="advice">([^<]*)</div>`,
 	)
-	for name, tp := range map[string]*analyzetest.TestRecording{
+	for name, recording := range map[string]*analyzetest.TestRecording{
 		"troubled": rulecases.TroubledRecording(t),
 		"ranks":    analyzetest.FourRanksRecording(t),
 		"training": analyzetest.TrainingRecording(t),
@@ -45,8 +45,8 @@ func TestHTMLHitsMatchRules(t *testing.T) {
 		"steady":   analyzetest.SteadyRecording(t),
 	} {
 		for _, opt := range []query.Options{{}, {Suppressions: analyzetest.ParseSuppressions(t, "leak:train_step")}} {
-			page := pageOfRules(t, tp, opt)
-			r := checked(t, tp, rules.Options{Options: opt})
+			page := pageOfRules(t, recording, opt)
+			r := checked(t, recording, rules.Options{Options: opt})
 			var want, got []string
 			for i := range analyzetest.ColumnTexts(t, r, "hits", "rule") {
 				var cells []string
@@ -73,11 +73,11 @@ func TestHTMLHitsMatchRules(t *testing.T) {
 // call, and an Xid from before the recording.
 func TestHTMLListsFindingsWithoutRule(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.SteadyRecording(t)
-	analyzetest.AddFragmentedAllocator(tp)
-	tp.AddCall(format.KindAPI, "cuModuleLoadData", 59*analyzetest.Second, analyzetest.Us).Result = 209
-	tp.AddXid(-90*analyzetest.Second, 1, 42, 31, format.XidFact{Text: "MMU Fault", Before: true})
-	page := pageOfRules(t, tp, query.Options{})
+	recording := analyzetest.SteadyRecording(t)
+	analyzetest.AddFragmentedAllocator(recording)
+	recording.AddCall(format.KindAPI, "cuModuleLoadData", 59*analyzetest.Second, analyzetest.Us).Result = 209
+	recording.AddXid(-90*analyzetest.Second, 1, 42, 31, format.XidFact{Text: "MMU Fault", Before: true})
+	page := pageOfRules(t, recording, query.Options{})
 	for _, want := range []string{
 		"2.0 GiB of 3.9 GiB reserved by process 42 can neither be used nor released: ",
 		"1 call of cuModuleLoadData returned CUDA_ERROR_NO_BINARY_FOR_GPU, first at 59.00s",

@@ -219,7 +219,7 @@ func (c *idleCauseSet) addLaunching(ns float64, place string, stack int32, atNs 
 }
 
 // addHost adds what the host did, multiplied by scale.
-func (c *idleCauseSet) addHost(s *Survey, e *hosttime.Entry, scale float64) {
+func (c *idleCauseSet) addHost(s *Scan, e *hosttime.Entry, scale float64) {
 	about, place := &hostCauses[e.Cause], ""
 	switch {
 	case !e.Cause.IsRunning() && e.Cause != hosttime.CauseCUDA && s.rankWaits.isForRanks(c.pid, e.Stack):
@@ -274,23 +274,16 @@ func (c *idleCauseSet) sorted(idleNs float64) *idleCauses {
 }
 
 // idleCausesOf returns the causes of the idle time of a hit of rule gpu-idle.
-func (s *Survey) idleCausesOf(h *Hit) (*idleCauses, error) {
+func (s *Scan) idleCausesOf(h *Hit) *idleCauses {
 	set := &idleCauseSet{causes: make(map[string]*idleCause), pid: h.pid}
-	if err := s.readRankWaits(); err != nil {
-		return nil, err
-	}
 	if h.idleDevice != nil {
 		set.pid = h.idleDevice.Pid
 		set.addDevice(s, h.idleDevice)
-		return set.sorted(h.idleDevice.Time.Idle.ProbableNs), nil
-	}
-	late, err := s.findLateHosts()
-	if err != nil {
-		return nil, err
+		return set.sorted(h.idleDevice.Time.Idle.ProbableNs)
 	}
 	idleNs := 0.0
-	for i := range late {
-		if l := &late[i]; l.pid == h.pid {
+	for i := range s.lateHosts {
+		if l := &s.lateHosts[i]; l.pid == h.pid {
 			for _, e := range l.entries {
 				set.addHost(s, e, 1)
 				if e.Cause != hosttime.CauseCUDA { // the GPU works
@@ -299,10 +292,10 @@ func (s *Survey) idleCausesOf(h *Hit) (*idleCauses, error) {
 			}
 		}
 	}
-	if len(late) == 0 {
+	if len(s.lateHosts) == 0 {
 		idleNs = set.addLaunchGaps(s, h.pid)
 	}
-	return set.sorted(idleNs), nil
+	return set.sorted(idleNs)
 }
 
 // isOtherWork reports whether an entry says no more than the reasons of gaps do: the thread ran, or nothing is known.
@@ -313,7 +306,7 @@ func isOtherWork(e *hosttime.Entry) bool {
 // addDevice adds the causes of a device with GPU times. Rows of class host say what the launching threads did in all gaps
 // in which they were late, without the reason of the gap. So waits, locks and pauses count first. Then the threads ran:
 // they launched, were in a call, or worked outside of CUDA.
-func (c *idleCauseSet) addDevice(s *Survey, d *idle.Device) {
+func (c *idleCauseSet) addDevice(s *Scan, d *idle.Device) {
 	var waitedNs, ranNs, outsideNs, insideNs float64
 	for _, e := range d.Host {
 		if isOtherWork(e) {
@@ -347,7 +340,7 @@ func (c *idleCauseSet) addDevice(s *Survey, d *idle.Device) {
 
 // addReason adds the gaps with one reason. insideScale is the share of the time of launches and calls in which the thread
 // did not wait for something else. hasHost reports that rows of class host explain the time outside of CUDA.
-func (c *idleCauseSet) addReason(s *Survey, cause *idle.Cause, insideScale float64, hasHost bool) {
+func (c *idleCauseSet) addReason(s *Scan, cause *idle.Cause, insideScale float64, hasHost bool) {
 	place, ns := "", cause.Time.ProbableNs
 	if cause.Stack != 0 {
 		place = s.t.SiteOfStack(cause.Stack)
@@ -376,7 +369,7 @@ func (c *idleCauseSet) addReason(s *Survey, cause *idle.Cause, insideScale float
 
 // addLaunchGaps adds the gaps between launches of a process without GPU times and rows of class host. It returns the
 // sum of the idle time in them.
-func (c *idleCauseSet) addLaunchGaps(s *Survey, pid int32) (idleNs float64) {
+func (c *idleCauseSet) addLaunchGaps(s *Scan, pid int32) (idleNs float64) {
 	for i := range s.gaps.List {
 		g := &s.gaps.List[i]
 		if g.Track.Pid != pid || g.Busy.GPUState() == gaps.GPUStateBusy {

@@ -32,7 +32,7 @@ var invalidFreeAdvice = [fault.NumFreeVerdicts]string{
 }
 
 // checkInvalidFree returns one hit for program faults, and one for frees that may be harmless.
-func checkInvalidFree(s *Survey) ([]Hit, error) {
+func checkInvalidFree(s *Scan) ([]Hit, error) {
 	var hits []Hit
 	for _, severity := range []int{SeverityProblem, SeverityNotice} {
 		h := Hit{Severity: severity}
@@ -60,7 +60,7 @@ func checkInvalidFree(s *Survey) ([]Hit, error) {
 }
 
 // newInvalidFreeEvidence returns the row of evidence for a group of equal invalid frees.
-func (s *Survey) newInvalidFreeEvidence(f *cudaerrors.InvalidFree) Evidence {
+func (s *Scan) newInvalidFreeEvidence(f *cudaerrors.InvalidFree) Evidence {
 	p := Evidence{
 		Where: s.errors.Names.List[f.Site], Stack: f.Stack, Count: f.Calls,
 		FirstNs: f.StartNs, lastNs: f.LastNs,

@@ -52,48 +52,48 @@ func loadsModule(name string) bool {
 
 // addRowGroup reads a row group. It returns early if the group's dictionary of names has no
 // function that loads code and no cuInit, which is the usual case.
-func (u *moduleLoadScan) addRowGroup(g *format.Group) {
-	u.Name = g.StringsInto("name", u.Name)
-	load, init, any := make([]bool, len(u.Name.Dict)), make([]bool, len(u.Name.Dict)), false
-	for i, name := range u.Name.Dict {
+func (s *moduleLoadScan) addRowGroup(g *format.Group) {
+	s.Name = g.StringsInto("name", s.Name)
+	load, init, any := make([]bool, len(s.Name.Dict)), make([]bool, len(s.Name.Dict)), false
+	for i, name := range s.Name.Dict {
 		load[i], init[i] = loadsModule(name), name == "cuInit"
 		any = any || load[i] || init[i]
 	}
 	if !any {
 		return
 	}
-	u.Kind, u.Kernel = g.StringsInto("kind", u.Kind), format.Strings{}
-	u.Start, u.Dur, u.Flags = g.Int64("start_ns", u.Start), g.Int64("dur_ns", u.Dur), g.Int32("flags", u.Flags)
-	u.Pid = g.Int32("pid", u.Pid)
-	if u.Filter.Kernel != nil {
-		u.Kernel = g.StringsInto("kernel", u.Kernel)
+	s.Kind, s.Kernel = g.StringsInto("kind", s.Kind), format.Strings{}
+	s.Start, s.Dur, s.Flags = g.Int64("start_ns", s.Start), g.Int64("dur_ns", s.Dur), g.Int32("flags", s.Flags)
+	s.Pid = g.Int32("pid", s.Pid)
+	if s.Filter.Kernel != nil {
+		s.Kernel = g.StringsInto("kernel", s.Kernel)
 	}
-	u.sites.ReadGroup(g)
-	pass := u.NewRowFilter(g, u.Kind, u.Kernel)
+	s.sites.ReadGroup(g)
+	pass := s.NewRowFilter(g, s.Kind, s.Kernel)
 	if g.Err() != nil {
 		return
 	}
-	names := u.Names.NumbersOf(u.Name.Dict)
-	for i, start := range u.Start {
-		name := u.Name.Index[i]
+	names := s.Names.NumbersOf(s.Name.Dict)
+	for i, start := range s.Start {
+		name := s.Name.Index[i]
 		if init[name] {
-			u.SeenInit[u.Pid[i]] = true
+			s.SeenInit[s.Pid[i]] = true
 		}
-		if !load[name] || start < u.Window.FromNs || start > u.Window.ToNs || !pass(i) {
+		if !load[name] || start < s.Window.FromNs || start > s.Window.ToNs || !pass(i) {
 			continue
 		}
-		p := u.Sites[u.sites.SiteOfRow(i)]
+		p := s.Sites[s.sites.SiteOfRow(i)]
 		if p == nil {
-			p = &moduleLoadSite{FirstNs: start, LastNs: start, Stack: u.sites.Stack[i], Name: names[name]}
-			u.Sites[u.sites.SiteOfRow(i)] = p
+			p = &moduleLoadSite{FirstNs: start, LastNs: start, Stack: s.sites.Stack[i], Name: names[name]}
+			s.Sites[s.sites.SiteOfRow(i)] = p
 		}
 		p.Loads++
-		if start >= u.middleNs {
+		if start >= s.middleNs {
 			p.Late++
 		}
 		p.FirstNs, p.LastNs = min(p.FirstNs, start), max(p.LastNs, start)
-		if u.Flags[i]&timeline.NoResultFlags == 0 {
-			p.TookNs = units.EndOfRange(p.TookNs, u.Dur[i])
+		if s.Flags[i]&timeline.NoResultFlags == 0 {
+			p.TookNs = units.EndOfRange(p.TookNs, s.Dur[i])
 		}
 	}
 }

@@ -22,7 +22,7 @@ var growingSiteRule = Rule{
 	check: checkGrowingSites,
 }
 
-func checkGrowingSites(s *Survey) ([]Hit, error) {
+func checkGrowingSites(s *Scan) ([]Hit, error) {
 	var sites []Evidence
 	var perMin float64
 	onDevice := make(map[int32]float64)
@@ -83,7 +83,7 @@ var exitLeakRule = Rule{
 	check: checkExitLeak,
 }
 
-func checkExitLeak(s *Survey) ([]Hit, error) {
+func checkExitLeak(s *Scan) ([]Hit, error) {
 	level, reasons := s.Quality.Confidence(s.Leaks.Frees)
 	h := Hit{Severity: SeverityInfo, Confidence: report.ConfidenceHigh}
 	var bytes, blocks int64
@@ -135,7 +135,7 @@ var oomAdvice = [oom.ClassCount]string{
 	oom.ClassUnknown:      "The recording does not show how much memory was free: record again with NVML samples.",
 }
 
-func checkOOM(s *Survey) ([]Hit, error) {
+func checkOOM(s *Scan) ([]Hit, error) {
 	if len(s.oomContexts) == 0 {
 		return nil, nil
 	}
@@ -181,7 +181,7 @@ func checkOOM(s *Survey) ([]Hit, error) {
 
 // newOOMHit returns a hit with failed allocations as evidence; order has their indexes in
 // s.oomContexts. The confidence and the advice of the hit are those of the first.
-func (s *Survey) newOOMHit(order []int) Hit {
+func (s *Scan) newOOMHit(order []int) Hit {
 	first := &s.oomVerdicts[order[0]]
 	h := Hit{
 		Severity:   SeverityNotice,
@@ -245,7 +245,7 @@ var oomFragmentationRule = Rule{
 	check:  checkOOMFragmentation,
 }
 
-func checkOOMFragmentation(s *Survey) ([]Hit, error) {
+func checkOOMFragmentation(s *Scan) ([]Hit, error) {
 	var order []int
 	for i := range s.oomContexts {
 		if v := &s.oomVerdicts[i]; v.Class == oom.ClassFragmentation || v.Class == oom.ClassCached ||
@@ -285,7 +285,7 @@ var allocRetryRule = Rule{
 	check: checkAllocRetry,
 }
 
-func checkAllocRetry(s *Survey) ([]Hit, error) {
+func checkAllocRetry(s *Scan) ([]Hit, error) {
 	type request struct {
 		site  string
 		bytes int64
@@ -335,7 +335,7 @@ var memoryFullRule = Rule{
 	check: checkMemoryFull,
 }
 
-func checkMemoryFull(s *Survey) ([]Hit, error) {
+func checkMemoryFull(s *Scan) ([]Hit, error) {
 	var hits []Hit
 	for _, device := range s.listUsedGPUs() {
 		used, total := gpu.MemoryOfDevice(s.series, device)

@@ -35,7 +35,7 @@ func newObjectScan(t *timeline.Timeline, opt *query.Options) (*objectreport.Scan
 	return objectreport.NewScan(t.NewView(), &bySite)
 }
 
-func checkObjectLeak(s *Survey) ([]Hit, error) {
+func checkObjectLeak(s *Scan) ([]Hit, error) {
 	findings := s.objects.Classify()
 	h := Hit{Severity: SeverityNotice, Confidence: report.ConfidenceHigh}
 	var parts []string

@@ -23,7 +23,7 @@ var useAfterFreeRule = Rule{
 }
 
 // checkUseAfterFree returns one hit for arguments that point into freed memory, and one for less certain suspects.
-func checkUseAfterFree(s *Survey) ([]Hit, error) {
+func checkUseAfterFree(s *Scan) ([]Hit, error) {
 	scan, err := pointers.NewScan(s.t, s.filter)
 	if err != nil || len(scan.Arguments) == 0 {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/collective"
 	"github.com/gpurec/gpurec/analyze/model/rankstate"
 	"github.com/gpurec/gpurec/analyze/model/waitgraph"
 	"github.com/gpurec/gpurec/analyze/report/hang"
@@ -31,19 +32,19 @@ var rankMissingRule = Rule{
 	needsRanks: true,
 }
 
-func checkCollectiveMismatch(s *Survey) ([]Hit, error) {
+func checkCollectiveMismatch(s *Scan) ([]Hit, error) {
 	return s.rankHits(func(k waitgraph.Kind) bool { return k == waitgraph.Mismatch })
 }
 
-func checkRankMissing(s *Survey) ([]Hit, error) {
+func checkRankMissing(s *Scan) ([]Hit, error) {
 	return s.rankHits(func(k waitgraph.Kind) bool { return k == waitgraph.Died || k == waitgraph.Missing })
 }
 
 // rankHits returns a hit for each fault of some kinds.
-func (s *Survey) rankHits(isKind func(waitgraph.Kind) bool) ([]Hit, error) {
-	ranks, err := s.findRanks()
-	if err != nil || ranks == nil {
-		return nil, err
+func (s *Scan) rankHits(isKind func(waitgraph.Kind) bool) ([]Hit, error) {
+	ranks := s.ranks
+	if ranks == nil {
+		return nil, nil
 	}
 	var hits []Hit
 	for i := range ranks.Verdict.Faults {
@@ -54,17 +55,14 @@ func (s *Survey) rankHits(isKind func(waitgraph.Kind) bool) ([]Hit, error) {
 	return hits, nil
 }
 
-// findRanks returns the states of the ranks of the recording, nil if it has fewer than two.
-func (s *Survey) findRanks() (*rankstate.State, error) {
-	if s.ranksRead {
-		return s.ranks, nil
+// readRanks reads the states of the ranks of the recording.
+func (s *Scan) readRanks() (err error) {
+	if collective.HasRows(s.t) {
+		var opt hang.Options
+		opt.Filter, opt.LongNs = *s.filter, hang.DefaultLongCallNs
+		s.ranks, err = hang.ReadRanks(s.t, &opt)
 	}
-	var opt hang.Options
-	opt.Filter, opt.LongNs = *s.filter, hang.DefaultLongCallNs
-	var err error
-	s.ranks, err = hang.ReadRanks(s.t, &opt)
-	s.ranksRead = err == nil
-	return s.ranks, err
+	return err
 }
 
 // maxRankEvidence is the number of culprits that a hit lists.

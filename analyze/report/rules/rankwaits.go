@@ -3,9 +3,10 @@ package rules
 import (
 	"github.com/gpurec/gpurec/analyze/model/hosttime"
 	"github.com/gpurec/gpurec/analyze/model/threadstate"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 )
 
-// rankWaits tells which waits on the host end when other ranks do something.
+// rankWaits finds the waits on the host that end when other ranks do something.
 type rankWaits struct {
 	stacks *threadstate.StackWaits
 	// ranks has the times in which threads of ranks wait, by process. It is empty without ranks.
@@ -21,28 +22,23 @@ type backwardWaits struct {
 // leastCollectiveShare is the part of the time in backward passes from which on these wait for other ranks.
 const leastCollectiveShare = 0.5
 
-// readRankWaits sets Survey.rankWaits. It reads the recording only once, and only if it has ranks.
-func (s *Survey) readRankWaits() error {
-	if s.rankWaits != nil {
-		return nil
-	}
-	s.rankWaits = &rankWaits{
-		stacks: threadstate.NewStackWaits(&s.t.Stacks), ranks: make(map[int32]*backwardWaits),
-	}
-	for pid := range s.t.Facts.Processes {
-		if s.t.Facts.RankText(pid) != "" {
-			s.rankWaits.ranks[pid] = new(backwardWaits)
+// newRankWaits returns the waits of all processes that are ranks.
+func newRankWaits(t *timeline.Timeline) *rankWaits {
+	w := &rankWaits{stacks: threadstate.NewStackWaits(&t.Stacks), ranks: make(map[int32]*backwardWaits)}
+	for pid := range t.Facts.Processes {
+		if t.Facts.RankText(pid) != "" {
+			w.ranks[pid] = new(backwardWaits)
 		}
 	}
-	if len(s.rankWaits.ranks) == 0 {
-		return nil
+	return w
+}
+
+// addRows adds the waits of rows of class host. It always returns nil.
+func (w *rankWaits) addRows(rows *hosttime.Rows) error {
+	for i := range rows.Waits {
+		w.addWait(&rows.Waits[i])
 	}
-	return hosttime.EachGroup(s.t, func(rows *hosttime.Rows) error {
-		for i := range rows.Waits {
-			s.rankWaits.addWait(&rows.Waits[i])
-		}
-		return nil
-	})
+	return nil
 }
 
 // addWait adds a wait of a rank.

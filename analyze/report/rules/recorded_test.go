@@ -72,9 +72,9 @@ func TestReportsRefuseMissingClasses(t *testing.T) {
 		{[]string{format.RecordLaunch, format.RecordSync}, []string{"copies", "gaps", "leaks", "memory", "oom"}},
 		{[]string{format.RecordCopy, format.RecordLaunch, format.RecordSync}, []string{"leaks", "memory", "oom"}},
 	} {
-		tp := analyzetest.SteadyRecording(t)
-		tp.Meta.Classes = c.classes
-		tl := tp.Timeline()
+		recording := analyzetest.SteadyRecording(t)
+		recording.Meta.Classes = c.classes
+		tl := recording.Timeline()
 		var refused []string
 		for name, report := range reports {
 			var missing *quality.MissingClassError
@@ -94,9 +94,9 @@ func TestReportsRefuseMissingClasses(t *testing.T) {
 // not 0: the missing calls are no clean result.
 func TestRulesWithoutTheirCallsAreNotChecked(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.SteadyRecording(t)
-	tp.Meta.Classes = []string{format.RecordMemory}
-	r := checked(t, tp, rules.Options{})
+	recording := analyzetest.SteadyRecording(t)
+	recording.Meta.Classes = []string{format.RecordMemory}
+	r := checked(t, recording, rules.Options{})
 	values := make(map[string]any)
 	for _, f := range r.Facts {
 		values[f.Key] = f.Value

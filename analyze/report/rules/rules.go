@@ -6,20 +6,21 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/idle"
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/frames"
 )
 
-// Rule checks a Survey for one problem. A rule only applies thresholds to numbers that other
+// Rule checks a Scan for one problem. A rule only applies thresholds to numbers that other
 // reports also show. The thresholds are constants next to the rule, with their reasons.
 type Rule struct {
 	ID     string // name of the rule; stable, because scripts use it
 	About  string // the condition under which the rule fires, with its thresholds
 	Report string // arguments of gpurec analyze for the report with the details
 	advice string // recommended action, in at most two sentences
-	check  func(*Survey) ([]Hit, error)
+	check  func(*Scan) ([]Hit, error)
 	// needsGPUTimes reports that recordings without GPU times are not checked.
 	needsGPUTimes bool
 	// needsRanks reports that recordings without operations of several ranks are not checked.
@@ -218,15 +219,16 @@ func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := NewSurvey(t, &opt.Options)
+	sv := survey.New(t, &opt.Filter)
+	s, err := NewScan(sv, &opt.Options)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.ReadRecording(nil, nil); err != nil {
+	if err := sv.Read(); err != nil {
 		return nil, err
 	}
 	checked := SelectCheckable(t, chosen)
-	hits, err := s.CheckRules(checked)
+	hits, err := s.Check(checked)
 	if err != nil {
 		return nil, err
 	}

@@ -22,9 +22,9 @@ import (
 )
 
 // checked returns the report of rules about a synthetic recording.
-func checked(t *testing.T, tp *analyzetest.TestRecording, opt rules.Options) *report.Report {
+func checked(t *testing.T, recording *analyzetest.TestRecording, opt rules.Options) *report.Report {
 	t.Helper()
-	tl := tp.Timeline()
+	tl := recording.Timeline()
 	tl.Rec.Path = "run.parquet"
 	r, err := rules.RunWithOptions(tl, opt)
 	if err != nil {
@@ -35,8 +35,8 @@ func checked(t *testing.T, tp *analyzetest.TestRecording, opt rules.Options) *re
 
 func TestNoRuleFiresOnSteadyTraining(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.SteadyRecording(t)
-	r := checked(t, tp, rules.Options{})
+	recording := analyzetest.SteadyRecording(t)
+	r := checked(t, recording, rules.Options{})
 	if n := len(r.Tables[0].Rows); n > 0 {
 		t.Errorf("%d hits:\n%s", n, analyzetest.RenderReport(t, r, render.Options{}))
 	}
@@ -55,20 +55,20 @@ func TestNoRuleFiresOnSteadyTraining(t *testing.T) {
 	// No rule may fire if gpurec attached late, if NVML samples are missing, or if the calls that
 	// pinned memory were not recorded: the copies still return at once.
 	for name, change := range map[string]func(*analyzetest.TestRecording){
-		"late": func(tp *analyzetest.TestRecording) {
-			tp.RemoveRows(func(r *format.Row) bool { return r.Name == "cuInit" || r.MemoryKind == format.MemoryHost })
+		"late": func(recording *analyzetest.TestRecording) {
+			recording.RemoveRows(func(r *format.Row) bool { return r.Name == "cuInit" || r.MemoryKind == format.MemoryHost })
 		},
-		"no NVML": func(tp *analyzetest.TestRecording) {
-			tp.RemoveRows(func(r *format.Row) bool { return r.Kind == format.KindNVML })
+		"no NVML": func(recording *analyzetest.TestRecording) {
+			recording.RemoveRows(func(r *format.Row) bool { return r.Kind == format.KindNVML })
 		},
-		"no launch": func(tp *analyzetest.TestRecording) {
-			tp.RemoveRows(func(r *format.Row) bool { return r.Kind == format.KindLaunch })
+		"no launch": func(recording *analyzetest.TestRecording) {
+			recording.RemoveRows(func(r *format.Row) bool { return r.Kind == format.KindLaunch })
 		},
-		"nothing": func(tp *analyzetest.TestRecording) { tp.Rows = nil },
+		"nothing": func(recording *analyzetest.TestRecording) { recording.Rows = nil },
 	} {
-		tp := analyzetest.SteadyRecording(t)
-		change(tp)
-		if r := checked(t, tp, rules.Options{}); len(r.Tables[0].Rows) > 0 {
+		recording := analyzetest.SteadyRecording(t)
+		change(recording)
+		if r := checked(t, recording, rules.Options{}); len(r.Tables[0].Rows) > 0 {
 			t.Errorf("%s:\n%s", name, analyzetest.RenderReport(t, r, render.Options{}))
 		}
 	}
@@ -89,9 +89,9 @@ func TestEveryRuleFires(t *testing.T) {
 			continue
 		}
 		t.Run(rule.ID, func(t *testing.T) {
-			tp := analyzetest.SteadyRecording(t)
-			c.Fires(tp)
-			r := checked(t, tp, rules.Options{})
+			recording := analyzetest.SteadyRecording(t)
+			c.Fires(recording)
+			r := checked(t, recording, rules.Options{})
 			names := analyzetest.ColumnTexts(t, r, "hits", "rule")
 			i := slices.Index(names, rule.ID)
 			if i < 0 {
@@ -123,9 +123,9 @@ func TestEveryRuleFires(t *testing.T) {
 				t.Errorf("--fail-on sees %v", n)
 			}
 
-			tp = analyzetest.SteadyRecording(t)
-			c.Misses(tp)
-			r = checked(t, tp, rules.Options{Rules: []string{rule.ID}})
+			recording = analyzetest.SteadyRecording(t)
+			c.Misses(recording)
+			r = checked(t, recording, rules.Options{Rules: []string{rule.ID}})
 			if len(r.Tables[0].Rows) > 0 {
 				t.Errorf("the near miss fires:\n%s", analyzetest.RenderReport(t, r, render.Options{}))
 			}
@@ -135,7 +135,7 @@ func TestEveryRuleFires(t *testing.T) {
 
 func TestConfidenceOfRules(t *testing.T) {
 	testclass.Unit(t)
-	launchBound := func(tp *analyzetest.TestRecording) { rulecases.AllCases()["launch-bound"].Fires(tp) }
+	launchBound := func(recording *analyzetest.TestRecording) { rulecases.AllCases()["launch-bound"].Fires(recording) }
 	for name, c := range map[string]struct {
 		rule   string
 		change func(*analyzetest.TestRecording)
@@ -143,55 +143,57 @@ func TestConfidenceOfRules(t *testing.T) {
 		reason string
 	}{
 		"complete recording": {"launch-bound", launchBound, "high", ""},
-		"returns of some launches are not known": {"launch-bound", func(tp *analyzetest.TestRecording) {
-			launchBound(tp)
-			for i, r := range tp.Rows {
+		"returns of some launches are not known": {"launch-bound", func(recording *analyzetest.TestRecording) {
+			launchBound(recording)
+			for i, r := range recording.Rows {
 				if r.Kernel == "small_step" && i%2 == 0 {
 					r.Flags, r.DurNs = format.FlagNoReturn, 0
 				}
 			}
 		}, "medium", "of the launches was not recorded"},
-		"no samples": {"launch-bound", func(tp *analyzetest.TestRecording) {
-			launchBound(tp)
-			tp.RemoveRows(func(r *format.Row) bool { return r.Kind == format.KindNVML })
+		"no samples": {"launch-bound", func(recording *analyzetest.TestRecording) {
+			launchBound(recording)
+			recording.RemoveRows(func(r *format.Row) bool { return r.Kind == format.KindNVML })
 		}, "low", "no samples"},
-		"a few calls lost": {"launch-bound", func(tp *analyzetest.TestRecording) {
-			launchBound(tp)
-			tp.AddRow(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch + analyzetest.Second, Value: 2000})
+		"a few calls lost": {"launch-bound", func(recording *analyzetest.TestRecording) {
+			launchBound(recording)
+			recording.AddRow(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch + analyzetest.Second, Value: 2000})
 		}, "medium", "2,000 calls lost"},
-		"many calls lost": {"launch-bound", func(tp *analyzetest.TestRecording) {
-			launchBound(tp)
-			tp.AddRow(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch + analyzetest.Second, Value: 20000})
+		"many calls lost": {"launch-bound", func(recording *analyzetest.TestRecording) {
+			launchBound(recording)
+			recording.AddRow(format.Row{Kind: format.KindLost, Name: "launch", StartNs: analyzetest.Epoch + analyzetest.Second, Value: 20000})
 		}, "low", "20,000 calls lost"},
-		"stacks inferred badly": {"launch-bound", func(tp *analyzetest.TestRecording) {
-			launchBound(tp)
-			tp.AddRow(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: `{"class":"launch","inferred":1000,"checked":100,"wrong":5,"wrong_estimated":50}`})
+		"stacks inferred badly": {"launch-bound", func(recording *analyzetest.TestRecording) {
+			launchBound(recording)
+			recording.AddRow(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: `{"class":"launch","inferred":1000,"checked":100,"wrong":5,"wrong_estimated":50}`})
 		}, "medium", "5% of inferred stacks"},
-		"pageable, recorded from the start": {"memcpy-async-pageable", func(tp *analyzetest.TestRecording) { rulecases.AllCases()["memcpy-async-pageable"].Fires(tp) }, "high", ""},
-		"pageable, gpurec attached later": {"memcpy-async-pageable", func(tp *analyzetest.TestRecording) {
-			rulecases.AllCases()["memcpy-async-pageable"].Fires(tp)
-			tp.RemoveRows(func(r *format.Row) bool { return r.Name == "cuInit" })
+		"pageable, recorded from the start": {"memcpy-async-pageable", func(recording *analyzetest.TestRecording) {
+			rulecases.AllCases()["memcpy-async-pageable"].Fires(recording)
+		}, "high", ""},
+		"pageable, gpurec attached later": {"memcpy-async-pageable", func(recording *analyzetest.TestRecording) {
+			rulecases.AllCases()["memcpy-async-pageable"].Fires(recording)
+			recording.RemoveRows(func(r *format.Row) bool { return r.Name == "cuInit" })
 		}, "medium", "began after the program"},
-		"a free with calls lost": {"invalid-free", func(tp *analyzetest.TestRecording) {
-			rulecases.AllCases()["invalid-free"].Fires(tp)
-			tp.AddRow(format.Row{Kind: format.KindLost, Name: report.LostMemoryClass, StartNs: analyzetest.Epoch + analyzetest.Second, Value: 3})
+		"a free with calls lost": {"invalid-free", func(recording *analyzetest.TestRecording) {
+			rulecases.AllCases()["invalid-free"].Fires(recording)
+			recording.AddRow(format.Row{Kind: format.KindLost, Name: report.LostMemoryClass, StartNs: analyzetest.Epoch + analyzetest.Second, Value: 3})
 		}, "medium", "3 lost memory calls"},
-		"few samples": {"low-sm-activity", func(tp *analyzetest.TestRecording) {
-			rulecases.AllCases()["low-sm-activity"].Fires(tp)
-			tp.RemoveRows(func(r *format.Row) bool {
+		"few samples": {"low-sm-activity", func(recording *analyzetest.TestRecording) {
+			rulecases.AllCases()["low-sm-activity"].Fires(recording)
+			recording.RemoveRows(func(r *format.Row) bool {
 				return r.Kind == format.KindNVML && (r.StartNs-analyzetest.Epoch)%(10*analyzetest.Second) != 0
 			})
 		}, "medium", "only 5 samples"},
-		"too few samples": {"low-sm-activity", func(tp *analyzetest.TestRecording) {
-			rulecases.AllCases()["low-sm-activity"].Fires(tp)
-			tp.RemoveRows(func(r *format.Row) bool {
+		"too few samples": {"low-sm-activity", func(recording *analyzetest.TestRecording) {
+			rulecases.AllCases()["low-sm-activity"].Fires(recording)
+			recording.RemoveRows(func(r *format.Row) bool {
 				return r.Kind == format.KindNVML && (r.StartNs-analyzetest.Epoch)%(20*analyzetest.Second) != 0
 			})
 		}, "", ""},
 	} {
-		tp := analyzetest.SteadyRecording(t)
-		c.change(tp)
-		r := checked(t, tp, rules.Options{Rules: []string{c.rule}})
+		recording := analyzetest.SteadyRecording(t)
+		c.change(recording)
+		r := checked(t, recording, rules.Options{Rules: []string{c.rule}})
 		level, reasons := strings.Join(
 			analyzetest.ColumnTexts(t, r, "hits", "confidence"),
 			"",
@@ -212,42 +214,42 @@ func TestSeverityOfRules(t *testing.T) {
 		change func(*analyzetest.TestRecording)
 		want   string // hits
 	}{
-		"work in a broken context": {func(tp *analyzetest.TestRecording) {
+		"work in a broken context": {func(recording *analyzetest.TestRecording) {
 			for i := range int64(5) {
-				tp.AddFullLaunch(59_950*analyzetest.Ms+i*analyzetest.Us, "after").Result = 700
+				recording.AddFullLaunch(59_950*analyzetest.Ms+i*analyzetest.Us, "after").Result = 700
 			}
 		}, "problem broken-context, problem unchecked-error"},
-		"frees in a broken context": {func(tp *analyzetest.TestRecording) {
+		"frees in a broken context": {func(recording *analyzetest.TestRecording) {
 			for i := range int64(50) {
-				tp.AddFree(59_950*analyzetest.Ms+i*analyzetest.Us, analyzetest.Us, 0x1000).Result = 700
+				recording.AddFree(59_950*analyzetest.Ms+i*analyzetest.Us, analyzetest.Us, 0x1000).Result = 700
 			}
 		}, "problem broken-context"},
-		"corrected errors": {func(tp *analyzetest.TestRecording) {
-			tp.AddNVMLSample(1, 30*analyzetest.Second, "ecc_corrected_volatile_errors", 5)
-			tp.AddNVMLSample(1, 31*analyzetest.Second, "ecc_corrected_volatile_errors", 6)
+		"corrected errors": {func(recording *analyzetest.TestRecording) {
+			recording.AddNVMLSample(1, 30*analyzetest.Second, "ecc_corrected_volatile_errors", 5)
+			recording.AddNVMLSample(1, 31*analyzetest.Second, "ecc_corrected_volatile_errors", 6)
 		}, "notice gpu-health"},
-		"a problem of an unused GPU": {func(tp *analyzetest.TestRecording) {
-			tp.AddNVMLSample(0, 30*analyzetest.Second, "remapped_rows_failure", 1)
+		"a problem of an unused GPU": {func(recording *analyzetest.TestRecording) {
+			recording.AddNVMLSample(0, 30*analyzetest.Second, "remapped_rows_failure", 1)
 		}, "problem gpu-health"},
-		"the power cap half of the time": {func(tp *analyzetest.TestRecording) {
-			tp.ChangeSamples(catalog.MetricClockEventReasons, func(i int) float64 { return float64(4 * (i % 2)) })
+		"the power cap half of the time": {func(recording *analyzetest.TestRecording) {
+			recording.ChangeSamples(catalog.MetricClockEventReasons, func(i int) float64 { return float64(4 * (i % 2)) })
 		}, "info throttling"},
-		"wild pointers, freed once": {func(tp *analyzetest.TestRecording) {
-			tp.AddFree(30*analyzetest.Second, analyzetest.Us, 0x1000).Result = fault.ResultInvalidValue
+		"wild pointers, freed once": {func(recording *analyzetest.TestRecording) {
+			recording.AddFree(30*analyzetest.Second, analyzetest.Us, 0x1000).Result = fault.ResultInvalidValue
 		}, "notice invalid-free"},
-		"a retry that succeeds": {func(tp *analyzetest.TestRecording) {
-			tp.AddAlloc(30*analyzetest.Second, analyzetest.Us, 0, 20<<30).Result = calls.ResultOutOfMemory
-			tp.AddAlloc(31*analyzetest.Second, analyzetest.Us, 0x700000000000, 20<<30)
-			tp.AddFree(32*analyzetest.Second, analyzetest.Us, 0x700000000000)
+		"a retry that succeeds": {func(recording *analyzetest.TestRecording) {
+			recording.AddAlloc(30*analyzetest.Second, analyzetest.Us, 0, 20<<30).Result = calls.ResultOutOfMemory
+			recording.AddAlloc(31*analyzetest.Second, analyzetest.Us, 0x700000000000, 20<<30)
+			recording.AddFree(32*analyzetest.Second, analyzetest.Us, 0x700000000000)
 		}, "notice out-of-memory"},
-		"polling": {func(tp *analyzetest.TestRecording) {
-			tp.Meta.EndNs = analyzetest.Epoch + 120*analyzetest.Second
-			tp.AddEventQueryCount(10*analyzetest.Second, 110*analyzetest.Second, 110_000)
+		"polling": {func(recording *analyzetest.TestRecording) {
+			recording.Meta.EndNs = analyzetest.Epoch + 120*analyzetest.Second
+			recording.AddEventQueryCount(10*analyzetest.Second, 110*analyzetest.Second, 110_000)
 		}, "notice hang"},
 	} {
-		tp := analyzetest.SteadyRecording(t)
-		c.change(tp)
-		r := checked(t, tp, rules.Options{})
+		recording := analyzetest.SteadyRecording(t)
+		c.change(recording)
+		r := checked(t, recording, rules.Options{})
 		var got []string
 		for i, rule := range analyzetest.ColumnTexts(t, r, "hits", "rule") {
 			got = append(got, analyzetest.ColumnTexts(t, r, "hits", "severity")[i]+" "+rule)
@@ -258,22 +260,20 @@ func TestSeverityOfRules(t *testing.T) {
 	}
 }
 
-// TestIdleWithoutSamples checks gpu-idle without NVML samples: gaps between launches count as idle
-// time unless the thread waits for the GPU in them.
-// TestIdleBetweenSamples checks a GPU that each sample finds busy for a part of its time only: the graphics
-// activity tells it, the share of samples without activity does not.
+// TestIdleBetweenSamples checks a GPU that each sample finds busy for a part of its time only. The graphics
+// activity shows this, and the share of samples without activity does not.
 func TestIdleBetweenSamples(t *testing.T) {
 	testclass.Unit(t)
 	for _, c := range []struct {
 		activePct float64
 		hits      []string
 	}{{10, []string{"gpu-idle"}}, {81, nil}} {
-		tp := analyzetest.SteadyRecording(t)
-		tp.ChangeSamples(catalog.MetricSMActive, analyzetest.ConstantSamples(c.activePct/2))
+		recording := analyzetest.SteadyRecording(t)
+		recording.ChangeSamples(catalog.MetricSMActive, analyzetest.ConstantSamples(c.activePct/2))
 		for at := analyzetest.Second; at <= 60*analyzetest.Second; at += analyzetest.Second / 2 {
-			tp.AddNVMLSample(1, at, catalog.MetricGraphicsActive, c.activePct)
+			recording.AddNVMLSample(1, at, catalog.MetricGraphicsActive, c.activePct)
 		}
-		r := checked(t, tp, rules.Options{})
+		r := checked(t, recording, rules.Options{})
 		if got := analyzetest.ColumnTexts(t, r, "hits", "rule"); !slices.Equal(got, c.hits) {
 			t.Errorf("%v %% active: %v fire, want %v", c.activePct, got, c.hits)
 		}
@@ -283,14 +283,14 @@ func TestIdleBetweenSamples(t *testing.T) {
 func TestIdleWithoutSamples(t *testing.T) {
 	testclass.Unit(t)
 	for name, waits := range map[string]bool{"the thread waits for the GPU": true, "the thread loads data": false} {
-		tp := analyzetest.NewTestRecording(t)
+		recording := analyzetest.NewTestRecording(t)
 		for i := range int64(200) {
-			tp.AddFullLaunch(i*200*analyzetest.Ms, "gemm")
+			recording.AddFullLaunch(i*200*analyzetest.Ms, "gemm")
 			if waits {
-				tp.AddSync("cuStreamSynchronize", i*200*analyzetest.Ms+analyzetest.Ms, 190*analyzetest.Ms, 7, 0)
+				recording.AddSync("cuStreamSynchronize", i*200*analyzetest.Ms+analyzetest.Ms, 190*analyzetest.Ms, 7, 0)
 			}
 		}
-		names := analyzetest.ColumnTexts(t, checked(t, tp, rules.Options{}), "hits", "rule")
+		names := analyzetest.ColumnTexts(t, checked(t, recording, rules.Options{}), "hits", "rule")
 		if slices.Contains(names, "gpu-idle") == waits {
 			t.Errorf("%s: %v", name, names)
 		}
@@ -302,14 +302,20 @@ func TestIdleWithoutSamples(t *testing.T) {
 func TestLaunchBoundNeedsNoWaits(t *testing.T) {
 	testclass.Unit(t)
 	for name, waits := range map[string]bool{"it waits": true, "it does not": false} {
-		tp := analyzetest.SteadyRecording(t)
-		rulecases.AllCases()["launch-bound"].Fires(tp)
+		recording := analyzetest.SteadyRecording(t)
+		rulecases.AllCases()["launch-bound"].Fires(recording)
 		if waits {
 			for i := range int64(40) {
-				tp.AddSync("cuStreamSynchronize", 2*analyzetest.Second+i*100*analyzetest.Ms, 50*analyzetest.Ms, 7, 0)
+				recording.AddSync(
+					"cuStreamSynchronize",
+					2*analyzetest.Second+i*100*analyzetest.Ms,
+					50*analyzetest.Ms,
+					7,
+					0,
+				)
 			}
 		}
-		names := analyzetest.ColumnTexts(t, checked(t, tp, rules.Options{}), "hits", "rule")
+		names := analyzetest.ColumnTexts(t, checked(t, recording, rules.Options{}), "hits", "rule")
 		if slices.Contains(names, "launch-bound") == waits {
 			t.Errorf("%s: %v", name, names)
 		}
@@ -318,8 +324,8 @@ func TestLaunchBoundNeedsNoWaits(t *testing.T) {
 
 func TestRuleFilter(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.TrainingRecording(t)
-	r := checked(t, tp, rules.Options{Rules: []string{"growing-site", "hang"}})
+	recording := analyzetest.TrainingRecording(t)
+	r := checked(t, recording, rules.Options{Rules: []string{"growing-site", "hang"}})
 	if got := strings.Join(analyzetest.ColumnTexts(t, r, "hits", "rule"), " "); got != "growing-site" {
 		t.Errorf("hits %s", got)
 	}
@@ -327,7 +333,7 @@ func TestRuleFilter(t *testing.T) {
 	if _, ok, isKnown := r.FindNumber("xid"); ok || !isKnown {
 		t.Error("a rule that was not checked has a number")
 	}
-	_, err := rules.RunWithOptions(tp.Timeline(), rules.Options{Rules: []string{"groing-site"}})
+	_, err := rules.RunWithOptions(recording.Timeline(), rules.Options{Rules: []string{"groing-site"}})
 	var unknown *rules.UnknownRuleError
 	if !errors.As(err, &unknown) ||
 		!strings.Contains(err.Error(), `no rule "groing-site"; the rules are xid, broken-context, out-of-memory`) {
@@ -369,11 +375,11 @@ func TestHangNamesTheMissingRank(t *testing.T) {
 func TestSuppressionsHideExitLeaks(t *testing.T) {
 	testclass.Unit(t)
 	for name, want := range map[string]float64{"somewhere_else": 1, "train_step": 0} {
-		tp := analyzetest.SteadyRecording(t)
-		rulecases.AllCases()["exit-leak"].Fires(tp)
+		recording := analyzetest.SteadyRecording(t)
+		rulecases.AllCases()["exit-leak"].Fires(recording)
 		r := checked(
 			t,
-			tp,
+			recording,
 			rules.Options{Options: query.Options{Suppressions: analyzetest.ParseSuppressions(t, "leak:"+name)}},
 		)
 		analyzetest.CheckNumbers(t, r, map[string]float64{"exit_leak": want})

@@ -3,7 +3,7 @@ package rules
 import "github.com/gpurec/gpurec/analyze/report/hang"
 
 // silentHits returns the hits of rule hang about processes that hung before the recording: they make no call in it.
-func (s *Survey) silentHits() (hits []Hit) {
+func (s *Scan) silentHits() (hits []Hit) {
 	for severity, state := range []hang.HangState{
 		SeverityProblem: hang.StateHanging,
 		SeverityNotice:  hang.StateWaiting,
@@ -23,12 +23,12 @@ func (s *Survey) silentHits() (hits []Hit) {
 }
 
 // silentEvidence returns the evidence about one process.
-func (s *Survey) silentEvidence(v *hang.SilentVerdict) Evidence {
-	where := "process " + s.t.PidLabel(v.Look.Pid)
+func (s *Scan) silentEvidence(v *hang.SilentVerdict) Evidence {
+	where := "process " + s.t.PidLabel(v.Snapshot.Pid)
 	if site := s.hang.SiteOfSilent(v); site != "" {
 		where = site + " in " + where
 	}
-	detail := v.Look.Describe(v.Thread, v.SinceNs)
+	detail := v.Snapshot.Describe(v.Thread, v.SinceNs)
 	if v.IsAwaited {
 		detail = "other ranks wait for it: " + detail
 	}

@@ -31,25 +31,25 @@ func job(waits string, late format.WaitFact, frames ...string) func(t *testing.T
 }
 
 // process returns a tape of one process without a rank.
-func process(threads ...func(tp *analyzetest.TestRecording)) func(t *testing.T) *analyzetest.TestRecording {
+func process(threads ...func(recording *analyzetest.TestRecording)) func(t *testing.T) *analyzetest.TestRecording {
 	return func(t *testing.T) *analyzetest.TestRecording {
-		tp := analyzetest.NewTestRecording(t)
-		tp.AddRow(format.Row{
+		recording := analyzetest.NewTestRecording(t)
+		recording.AddRow(format.Row{
 			Kind: format.KindProcess, Name: "python3", Pid: 42, StartNs: analyzetest.Epoch, Device: -1,
 		})
 		for _, add := range threads {
-			add(tp)
+			add(recording)
 		}
-		return tp
+		return recording
 	}
 }
 
 // thread returns a thread that has been off the processor for 50 s, with one stack frame.
-func thread(tid int32, fact format.WaitFact, frame string) func(tp *analyzetest.TestRecording) {
-	return func(tp *analyzetest.TestRecording) {
-		tp.AddStackRow(tid, format.StackComplete, "", "", analyzetest.ParseFrames(frame))
+func thread(tid int32, fact format.WaitFact, frame string) func(recording *analyzetest.TestRecording) {
+	return func(recording *analyzetest.TestRecording) {
+		recording.AddStackRow(tid, format.StackComplete, "", "", analyzetest.ParseFrames(frame))
 		fact.When = format.WhenEnd
-		tp.AddThreadState(
+		recording.AddThreadState(
 			42, tid, 59*analyzetest.Second, 50*analyzetest.Second, format.StateSleeping, fact, tid)
 	}
 }
@@ -57,42 +57,50 @@ func thread(tid int32, fact format.WaitFact, frame string) func(tp *analyzetest.
 // backwardJob returns a recording of two ranks. Rank 0 waits in a backward pass, and rank 1 in a function of its own.
 func backwardJob(t *testing.T) *analyzetest.TestRecording {
 	t.Helper()
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	condition := format.WaitFact{Reason: format.ReasonCondition, SystemCall: "futex"}
 	for id, frames := range map[int32][]string{
 		1: {"libtorch_cpu.so torch::autograd::ReadyQueue::pop", "/app/train.py:13 train_step"},
 		2: {"libtorch_cpu.so c10d::Reducer::finalize_backward", "libtorch_cpu.so torch::autograd::Engine::thread_main"},
 		3: {"libc.so.6 clock_nanosleep", "/app/train.py:39 wait_for_file"},
 	} {
-		tp.AddStackRow(id, format.StackComplete, "", "", analyzetest.ParseFrames(frames...))
+		recording.AddStackRow(id, format.StackComplete, "", "", analyzetest.ParseFrames(frames...))
 	}
 	for rank, pid := range []int32{42, 50} {
-		tp.AddRow(format.Row{
+		recording.AddRow(format.Row{
 			Kind: format.KindProcess, Name: "python3", Pid: pid, StartNs: analyzetest.Epoch, Device: -1,
 		})
-		tp.AddIdentity(pid, analyzetest.RankIdentity(rank, 2, "job"), nil)
+		recording.AddIdentity(pid, analyzetest.RankIdentity(rank, 2, "job"), nil)
 	}
 	add := func(pid, tid int32, fact format.WaitFact, stack int32) {
 		fact.When = format.WhenEnd
-		tp.AddThreadState(pid, tid, 59*analyzetest.Second, 50*analyzetest.Second, format.StateSleeping, fact, stack)
+		recording.AddThreadState(
+			pid,
+			tid,
+			59*analyzetest.Second,
+			50*analyzetest.Second,
+			format.StateSleeping,
+			fact,
+			stack,
+		)
 	}
 	add(42, 42, condition, 1)
 	add(42, 43, condition, 2)
 	add(50, 50, sleeps, 3)
-	return tp
+	return recording
 }
 
 // busyBackwardJob is backwardJob, but both ranks launch kernels in the first second.
 func busyBackwardJob(t *testing.T) *analyzetest.TestRecording {
 	t.Helper()
-	tp := backwardJob(t)
+	recording := backwardJob(t)
 	for _, pid := range []int32{42, 50} {
 		for i := range int64(100) {
-			row := tp.AddLaunch(i*10*analyzetest.Ms, analyzetest.Us, "gemm", 7, 0)
+			row := recording.AddLaunch(i*10*analyzetest.Ms, analyzetest.Us, "gemm", 7, 0)
 			row.Pid, row.Tid = pid, pid
 		}
 	}
-	return tp
+	return recording
 }
 
 var (
@@ -187,7 +195,7 @@ var silentCases = []silentCase{
 		"process 42 python3 hangs: waits for the GPU in cuStreamSynchronize, at step (train.py:31), for at least 1m0s",
 		"step (train.py:31) in process 42 python3", 1,
 	},
-	{"no look", process(), "", "", "", 0},
+	{"no snapshot", process(), "", "", "", 0},
 }
 
 // TestProcessesThatHungBeforeTheRecording checks that hang, rules and summary have one verdict.

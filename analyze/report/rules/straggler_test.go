@@ -19,17 +19,17 @@ func TestStragglersWithoutCollectives(t *testing.T) {
 		name   string
 		ranks  int
 		faults []rankjob.Fault
-		change func(tp *analyzetest.TestRecording)
+		change func(recording *analyzetest.TestRecording)
 		what   string // parts of the hit, separated by "|"
 	}{
 		{"late host of two", 2, []rankjob.Fault{late}, nil, "rank 1 is late by |; rank 0 waits for it"},
 		{"late host of four", 4, []rankjob.Fault{late}, nil, "rank 1 is late by |; the others wait for it"},
 		{"equal ranks", 4, nil, nil, ""},
-		{"other kernels", 2, []rankjob.Fault{late}, func(tp *analyzetest.TestRecording) {
-			renameKernels(tp, rankPid(tp, 1))
+		{"other kernels", 2, []rankjob.Fault{late}, func(recording *analyzetest.TestRecording) {
+			renameKernels(recording, rankPid(recording, 1))
 		}, ""},
-		{"no ranks", 2, []rankjob.Fault{late}, func(tp *analyzetest.TestRecording) {
-			for _, row := range tp.Rows {
+		{"no ranks", 2, []rankjob.Fault{late}, func(recording *analyzetest.TestRecording) {
+			for _, row := range recording.Rows {
 				if row.Kind == format.KindProcess {
 					row.Message = ""
 				}
@@ -38,17 +38,17 @@ func TestStragglersWithoutCollectives(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			spec := rankjob.Spec{Seed: 5, Ranks: c.ranks, Steps: 120, NoGPUTimes: true, Faults: c.faults}
-			tp := spec.Recording(t)
-			tp.RemoveRows(func(r *format.Row) bool {
+			recording := spec.Recording(t)
+			recording.RemoveRows(func(r *format.Row) bool {
 				return r.Kind == format.KindCollective || r.Kind == format.KindCommunicator
 			})
-			for _, row := range tp.Rows {
+			for _, row := range recording.Rows {
 				row.ParentStartNs = 0
 			}
 			if c.change != nil {
-				c.change(tp)
+				c.change(recording)
 			}
-			r := checked(t, tp, rules.Options{Rules: []string{"straggler"}})
+			r := checked(t, recording, rules.Options{Rules: []string{"straggler"}})
 			whats := analyzetest.ColumnTexts(t, r, "hits", "what")
 			if (c.what == "") != (len(whats) == 0) {
 				t.Fatalf("got %q, want %q", whats, c.what)
@@ -67,8 +67,8 @@ func TestStragglersWithoutCollectives(t *testing.T) {
 }
 
 // rankPid returns the process of a rank of a job without other processes.
-func rankPid(tp *analyzetest.TestRecording, rank int) int32 {
-	for _, row := range tp.Rows {
+func rankPid(recording *analyzetest.TestRecording, rank int) int32 {
+	for _, row := range recording.Rows {
 		if row.Kind == format.KindProcess {
 			if rank == 0 {
 				return row.Pid
@@ -80,8 +80,8 @@ func rankPid(tp *analyzetest.TestRecording, rank int) int32 {
 }
 
 // renameKernels gives the kernels of a process other names.
-func renameKernels(tp *analyzetest.TestRecording, pid int32) {
-	for _, row := range tp.Rows {
+func renameKernels(recording *analyzetest.TestRecording, pid int32) {
+	for _, row := range recording.Rows {
 		if row.Kind == format.KindLaunch && row.Pid == pid {
 			row.Kernel = "stage_" + row.Kernel
 		}
@@ -93,14 +93,14 @@ func renameKernels(tp *analyzetest.TestRecording, pid int32) {
 func TestHiddenHostWorkIsNotLate(t *testing.T) {
 	testclass.Unit(t)
 	for hidden, want := range map[bool]int{true: 0, false: 1} {
-		tp := analyzetest.NewTestRecording(t)
-		tp.AddStack(1, "train_step", "main")
+		recording := analyzetest.NewTestRecording(t)
+		recording.AddStack(1, "train_step", "main")
 		for rank := range 2 {
 			pid := int32(42 + rank)
-			tp.AddRow(
+			recording.AddRow(
 				format.Row{Kind: format.KindProcess, Name: "train", Pid: pid, StartNs: analyzetest.Epoch, Device: -1},
 			)
-			tp.AddIdentity(pid, analyzetest.RankIdentity(rank, 2, "job"), nil)
+			recording.AddIdentity(pid, analyzetest.RankIdentity(rank, 2, "job"), nil)
 			syncAt, syncNs := 100*analyzetest.Us, 15*analyzetest.Ms
 			switch {
 			case rank == 1 && hidden:
@@ -111,7 +111,7 @@ func TestHiddenHostWorkIsNotLate(t *testing.T) {
 			for step := range int64(200) {
 				at := analyzetest.Second + 20*analyzetest.Ms*step
 				for i, kernel := range []string{"embed", "gemm", "loss"} {
-					row := tp.AddCall(
+					row := recording.AddCall(
 						format.KindLaunch,
 						"cuLaunchKernel",
 						at+int64(i)*10*analyzetest.Us,
@@ -119,12 +119,12 @@ func TestHiddenHostWorkIsNotLate(t *testing.T) {
 					)
 					row.Pid, row.Tid, row.Kernel, row.Stream = pid, pid, kernel, 7
 				}
-				row := tp.AddSync("cuStreamSynchronize", at+syncAt, syncNs, 7, 0)
+				row := recording.AddSync("cuStreamSynchronize", at+syncAt, syncNs, 7, 0)
 				analyzetest.SetStackAndSite(row, 1, "train_step (train.cc:10)")
 				row.Pid, row.Tid = pid, pid
 			}
 		}
-		r := checked(t, tp, rules.Options{Rules: []string{"straggler"}})
+		r := checked(t, recording, rules.Options{Rules: []string{"straggler"}})
 		if whats := analyzetest.ColumnTexts(t, r, "hits", "what"); len(whats) != want {
 			t.Errorf("hidden %v: got %q", hidden, whats)
 		}
@@ -139,19 +139,19 @@ func TestLateRanksOfGloo(t *testing.T) {
 		true:  "GPU idle 100%: waits for other ranks|rank 1 is late by 20.0ms a step|slept at load_batch (train.py:7)",
 		false: "",
 	} {
-		tp := analyzetest.NewTestRecording(t)
+		recording := analyzetest.NewTestRecording(t)
 		for id, frames := range map[int32][]string{
 			1: {"libcuda.so.1 cuLaunchKernel", "/app/train.py:12 train_step"},
 			2: {"libtorch_cpu.so c10d::Reducer::finalize_backward", "libtorch_cpu.so torch::autograd::Engine::thread_main"},
 			3: {"libc.so.6 clock_nanosleep", "/app/train.py:7 load_batch", "/app/train.py:20 main"},
 			4: {"libtorch_cpu.so torch::autograd::ReadyQueue::pop", "/app/train.py:13 train_step"},
 		} {
-			tp.AddStackRow(id, format.StackComplete, "", "", analyzetest.ParseFrames(frames...))
+			recording.AddStackRow(id, format.StackComplete, "", "", analyzetest.ParseFrames(frames...))
 		}
 		for rank := range 2 {
-			addGlooRank(tp, rank, awaited)
+			addGlooRank(recording, rank, awaited)
 		}
-		r := checked(t, tp, rules.Options{})
+		r := checked(t, recording, rules.Options{})
 		text := strings.Join(analyzetest.ColumnTexts(t, r, "hits", "what"), "\n")
 		if want == "" && strings.Contains(text, "is late") {
 			t.Errorf("no rank waits for the other: %s", text)
@@ -166,10 +166,12 @@ func TestLateRanksOfGloo(t *testing.T) {
 
 // addGlooRank adds 100 steps of 90 ms of a rank: launches, and a wait for the other rank of 70 ms. Rank 1 sleeps for 20 ms
 // before the launches. If it is awaited, it waits for 50 ms.
-func addGlooRank(tp *analyzetest.TestRecording, rank int, awaited bool) {
+func addGlooRank(recording *analyzetest.TestRecording, rank int, awaited bool) {
 	pid := int32(42 + rank)
-	tp.AddRow(format.Row{Kind: format.KindProcess, Name: "train", Pid: pid, StartNs: analyzetest.Epoch, Device: -1})
-	tp.AddIdentity(pid, analyzetest.RankIdentity(rank, 2, "job"), nil)
+	recording.AddRow(
+		format.Row{Kind: format.KindProcess, Name: "train", Pid: pid, StartNs: analyzetest.Epoch, Device: -1},
+	)
+	recording.AddIdentity(pid, analyzetest.RankIdentity(rank, 2, "job"), nil)
 	sleepNs, waitNs := int64(0), 70*analyzetest.Ms
 	if rank == 1 {
 		sleepNs = 20 * analyzetest.Ms
@@ -178,7 +180,7 @@ func addGlooRank(tp *analyzetest.TestRecording, rank int, awaited bool) {
 		}
 	}
 	add := func(tid int32, at, dur int64, stack int32, reason string) {
-		tp.AddWait(tid, at, dur, 0, format.StateSleeping, stack, format.WaitFact{Reason: reason}).Pid = pid
+		recording.AddWait(tid, at, dur, 0, format.StateSleeping, stack, format.WaitFact{Reason: reason}).Pid = pid
 	}
 	for step := range int64(100) {
 		at := analyzetest.Second + 90*analyzetest.Ms*step
@@ -187,7 +189,7 @@ func addGlooRank(tp *analyzetest.TestRecording, rank int, awaited bool) {
 		}
 		at += sleepNs
 		for i, kernel := range []string{"embed", "gemm", "loss"} {
-			row := tp.AddCall(format.KindLaunch, "cuLaunchKernel", at+int64(i)*10*analyzetest.Us, analyzetest.Us)
+			row := recording.AddCall(format.KindLaunch, "cuLaunchKernel", at+int64(i)*10*analyzetest.Us, analyzetest.Us)
 			analyzetest.SetStackAndSite(row, 1, "train_step (train.py:12)")
 			row.Pid, row.Tid, row.Kernel, row.Stream = pid, pid, kernel, 7
 		}

@@ -32,7 +32,7 @@ var pageableCopyRule = Rule{
 	check: checkPageableCopies,
 }
 
-func checkPageableCopies(s *Survey) ([]Hit, error) {
+func checkPageableCopies(s *Scan) ([]Hit, error) {
 	h := s.newHit(SeverityNotice, "")
 	fromStart := s.recordedFromStart()
 	var copies, bytes int64
@@ -93,7 +93,7 @@ var smallCopyRule = Rule{
 	check:  checkSmallCopies,
 }
 
-func checkSmallCopies(s *Survey) ([]Hit, error) {
+func checkSmallCopies(s *Scan) ([]Hit, error) {
 	h := s.newHit(SeverityNotice, "")
 	var copies, bursts int64
 	for key, b := range s.copies.Bursts {
@@ -136,7 +136,7 @@ var syncLoopRule = Rule{
 	check: checkSyncLoop,
 }
 
-func checkSyncLoop(s *Survey) ([]Hit, error) {
+func checkSyncLoop(s *Scan) ([]Hit, error) {
 	h := s.newHit(SeverityNotice, "")
 	var loopWaits int64
 	for key, w := range s.waits.Groups {
@@ -189,7 +189,7 @@ var tinyKernelRule = Rule{
 	check: checkTinyKernels,
 }
 
-func checkTinyKernels(s *Survey) ([]Hit, error) {
+func checkTinyKernels(s *Scan) ([]Hit, error) {
 	var sum kernels.LaunchStats
 	var unknown int64
 	type kernelAt struct{ kernel, site int32 }
@@ -208,8 +208,8 @@ func checkTinyKernels(s *Survey) ([]Hit, error) {
 	if perSec < minTinyLaunchesPerSecond || units.Percent(sum.Tiny, sum.Sized) < minTinyLaunchSharePct {
 		return nil, nil
 	}
-	if busy, err := s.limitsNowhere(); busy || err != nil {
-		return nil, err // the GPU has enough work in its queue
+	if s.limitsNowhere() {
+		return nil, nil // the GPU has enough work in its queue
 	}
 	h := s.newHit(
 		SeverityNotice,
@@ -271,7 +271,7 @@ var launchBoundRule = Rule{
 	check: checkLaunchBound,
 }
 
-func checkLaunchBound(s *Survey) ([]Hit, error) {
+func checkLaunchBound(s *Scan) ([]Hit, error) {
 	var hits []Hit
 	for _, track := range s.gaps.SortedTracks() {
 		l := s.gaps.Tracks[track]
@@ -287,10 +287,7 @@ func checkLaunchBound(s *Survey) ([]Hit, error) {
 			continue
 		}
 		h := s.newHit(SeverityNotice, "")
-		text, ok, err := s.describeTimedGPU(track, &h)
-		if err != nil {
-			return nil, err
-		}
+		text, ok := s.describeTimedGPU(track, &h)
 		if text == "" {
 			text, ok = s.describeUnderusedGPU(track, &h)
 		}
@@ -309,10 +306,10 @@ func checkLaunchBound(s *Survey) ([]Hit, error) {
 
 // describeTimedGPU reports whether the CPU limits the program by GPU times. It returns "" if they do not
 // determine it.
-func (s *Survey) describeTimedGPU(track gaps.DeviceTrack, h *Hit) (text string, ok bool, err error) {
-	d, err := s.idleDeviceOf(track)
-	if d == nil || err != nil {
-		return "", false, err
+func (s *Scan) describeTimedGPU(track gaps.DeviceTrack, h *Hit) (text string, ok bool) {
+	d := s.idleDeviceOf(track)
+	if d == nil {
+		return "", false
 	}
 	low, _, high := d.Time.BusyPct()
 	if d.IsLimited() {
@@ -324,13 +321,13 @@ func (s *Survey) describeTimedGPU(track gaps.DeviceTrack, h *Hit) (text string, 
 		low,
 		high,
 		cpuPct,
-	), cpuPct >= minCPUBoundPct, nil
+	), cpuPct >= minCPUBoundPct
 }
 
 // describeUnderusedGPU reports whether the process of a launch track hardly waits for the GPU
 // although the GPU is not busy. text describes how busy the GPU is. Without samples of the GPU it
 // lowers the confidence of h.
-func (s *Survey) describeUnderusedGPU(track gaps.DeviceTrack, h *Hit) (text string, ok bool) {
+func (s *Scan) describeUnderusedGPU(track gaps.DeviceTrack, h *Hit) (text string, ok bool) {
 	var waited int64
 	for th, w := range s.waits.Threads {
 		if th.Pid == track.Pid {
@@ -369,7 +366,7 @@ func roundShare(pct float64) string {
 }
 
 // launchSiteEvidence returns, as evidence, the call sites that launch kernels on a track.
-func (s *Survey) launchSiteEvidence(track gaps.DeviceTrack) []Evidence {
+func (s *Scan) launchSiteEvidence(track gaps.DeviceTrack) []Evidence {
 	found := make(map[int32]*kernels.LaunchStats)
 	for key, l := range s.kernels.Counts {
 		if key.Pid == track.Pid && key.Device == track.Device {
@@ -426,7 +423,7 @@ var moduleLoopRule = Rule{
 	check: checkModuleLoop,
 }
 
-func checkModuleLoop(s *Survey) ([]Hit, error) {
+func checkModuleLoop(s *Scan) ([]Hit, error) {
 	h := s.newHit(SeverityNotice, "")
 	var loads int64
 	for site, m := range s.modules.Sites {

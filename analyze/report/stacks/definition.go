@@ -28,4 +28,5 @@ was wrong. For truncated stacks it shows the reason and the last frame.`,
 	},
 	Sections: Sections,
 	Run:      Run,
+	Collect:  Collect,
 }

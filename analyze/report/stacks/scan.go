@@ -27,19 +27,6 @@ type scan struct {
 // of scan.statuses.
 type stackWithStatus struct{ stack, status int32 }
 
-// readCalls counts the calls of all row groups.
-func (sc *scan) readCalls() error {
-	for _, spans := range [][]timeline.Span{sc.T.Memory, sc.T.Calls} {
-		for _, s := range spans {
-			sc.readRowGroup(s.Group)
-			if err := s.Group.Err(); err != nil {
-				return sc.T.WrapReadError(err)
-			}
-		}
-	}
-	return nil
-}
-
 // readRowGroup counts the calls of a row group.
 func (sc *scan) readRowGroup(g *format.Group) {
 	sc.Kind, sc.Kernel = g.StringsInto("kind", sc.Kind), g.StringsInto("kernel", sc.Kernel)

@@ -153,12 +153,16 @@ func TestInferenceThatWasNotMeasured(t *testing.T) {
 		"more wrong than all": {[]string{`{"inferred":10,"checked":5,"wrong":1,"wrong_estimated":31}`}, "inferred stacks 100.00% wrong (1 of 5 checked)"},
 		"estimate too big":    {[]string{`{"inferred":10,"checked":5,"wrong":1,"wrong_estimated":9223372036854775807}`}, "inferred stacks not checked"},
 	} {
-		tp := analyzetest.NewTestRecording(t)
-		analyzetest.SetStackStatus(tp.AddCall(format.KindLaunch, "cuLaunchKernel", 1, 1), 1, format.StackInferred)
+		recording := analyzetest.NewTestRecording(t)
+		analyzetest.SetStackStatus(
+			recording.AddCall(format.KindLaunch, "cuLaunchKernel", 1, 1),
+			1,
+			format.StackInferred,
+		)
 		for _, text := range c.notes {
-			tp.AddRow(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: text})
+			recording.AddRow(format.Row{Kind: format.KindNote, Name: format.NoteStackInference, Message: text})
 		}
-		r, err := summary.Run(tp.Timeline(), query.Options{})
+		r, err := summary.Run(recording.Timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,13 +177,13 @@ func TestInferenceThatWasNotMeasured(t *testing.T) {
 
 func TestStacksOfADamagedRecording(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.NewTestRecording(t)
-	tp.AddStackRow(1, format.StackTruncated, "of a later version", analyzetest.HostileName, nil)
-	analyzetest.SetStackStatus(tp.AddCall(format.KindLaunch, "cuLaunchKernel", 1, 1), 1, format.StackTruncated)
-	analyzetest.SetStackStatus(tp.AddCall(format.KindLaunch, "cuLaunchKernel", 2, 1), 1, "of a later version")
-	analyzetest.SetStackStatus(tp.AddCall(format.KindLaunch, "cuLaunchKernel", 3, 1), -5, "")
-	analyzetest.SetStackStatus(tp.AddCall(format.KindLaunch, "cuLaunchKernel", 4, 1), 0, format.StackTruncated)
-	r, err := stacks.Run(tp.Timeline(), query.Options{})
+	recording := analyzetest.NewTestRecording(t)
+	recording.AddStackRow(1, format.StackTruncated, "of a later version", analyzetest.HostileName, nil)
+	analyzetest.SetStackStatus(recording.AddCall(format.KindLaunch, "cuLaunchKernel", 1, 1), 1, format.StackTruncated)
+	analyzetest.SetStackStatus(recording.AddCall(format.KindLaunch, "cuLaunchKernel", 2, 1), 1, "of a later version")
+	analyzetest.SetStackStatus(recording.AddCall(format.KindLaunch, "cuLaunchKernel", 3, 1), -5, "")
+	analyzetest.SetStackStatus(recording.AddCall(format.KindLaunch, "cuLaunchKernel", 4, 1), 0, format.StackTruncated)
+	r, err := stacks.Run(recording.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,23 +201,23 @@ func TestStacksOfADamagedRecording(t *testing.T) {
 	}
 }
 
-// The counts by stack and status must equal DuckDB's.
+// TestDuckDBCountsTheSameStacks checks that the counts by stack and status equal DuckDB's.
 func TestDuckDBCountsTheSameStacks(t *testing.T) {
 	testclass.Browser(t)
-	tp := analyzetest.PytorchStacksRecording(t)
-	tl := tp.Timeline()
+	recording := analyzetest.PytorchStacksRecording(t)
+	tl := recording.Timeline()
 	got := viewers.QueryDuckDB(
 		t,
 		fmt.Sprintf(
 			`select string_agg(stack_id || ':' || n, ' ' order by cast(stack_id as varchar) || ':' || n) as list from (
 		select stack_id, count(*) as n from read_parquet('%s') where kind <> 'stack' and stack_id <> 0 group by stack_id)`,
-			tp.Path,
+			recording.Path,
 		),
 		fmt.Sprintf(
 			`select cast(count(*) as integer) as n from read_parquet('%s') c join read_parquet('%s') s on s.kind = 'stack' and s.stack_id = c.stack_id
 			where c.kind <> 'stack' and c.stack_status = 'truncated' and s.message = 'mapping'`,
-			tp.Path,
-			tp.Path,
+			recording.Path,
+			recording.Path,
 		),
 	)
 	if want := fmt.Sprintf(`[{"list":"%s"}]`, stackCalls(t, tl, query.Options{})); got[0] != want {

@@ -11,18 +11,18 @@ import (
 // BenchmarkSteps computes the report for a million launches in steps of 100.
 func BenchmarkSteps(b *testing.B) {
 	const launches, perStep = 1_000_000, 100
-	tp := analyzetest.NewTestRecording(b)
-	tp.AddStack(1, "libcuda.so.580.95.05 cuLaunchKernel", "train.py:10 forward")
-	tp.AddStack(2, "libcuda.so.580.95.05 cuLaunchKernel", "train.py:11 forward")
+	recording := analyzetest.NewTestRecording(b)
+	recording.AddStack(1, "libcuda.so.580.95.05 cuLaunchKernel", "train.py:10 forward")
+	recording.AddStack(2, "libcuda.so.580.95.05 cuLaunchKernel", "train.py:11 forward")
 	for i := range int64(launches) {
 		kernel, stack := "gemm", int32(1)
 		if i%perStep >= perStep/2 {
 			kernel, stack = "axpy", 2
 		}
-		tp.AddLaunch(i*20*us, 3*us, kernel, 0, 0).StackID = stack
+		recording.AddLaunch(i*20*us, 3*us, kernel, 0, 0).StackID = stack
 	}
-	tp.Meta.EndNs = tp.Meta.StartNs + launches*20*us
-	tl := tp.Timeline()
+	recording.Meta.EndNs = recording.Meta.StartNs + launches*20*us
+	tl := recording.Timeline()
 	b.ResetTimer()
 	b.ReportAllocs()
 	for b.Loop() {

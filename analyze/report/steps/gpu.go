@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"sort"
 
 	"github.com/gpurec/gpurec/analyze/model/activity"
 	model "github.com/gpurec/gpurec/analyze/model/steps"
@@ -17,7 +16,7 @@ import (
 type gpuTime struct {
 	operations, measured, estimated int64
 	measuredNs                      int64
-	byLabel                         map[gpuKey]int64 // operations with an estimated duration
+	byLabel                         map[gpuKey]*int64 // operations with an estimated duration
 }
 
 // gpuKey identifies operations with the same kernel and grid.
@@ -90,19 +89,17 @@ func (sc *scan) addOperation(f *query.Filter, a *activity.Activity, w *activity.
 	if s == nil || !s.IsFound() || !passes(f, &w.Call) {
 		return
 	}
-	i := sort.Search(len(s.Steps), func(i int) bool { return s.Steps[i].EndNs > w.Call.StartNs })
+	i := s.stepAt(w.Call.StartNs)
 	if i == len(s.Steps) || !s.Steps[i].HasAllCalls() || w.Call.StartNs < s.Steps[i].BeginNs ||
 		w.Call.Op == activity.OpRecordEvent {
 		return
 	}
-	call := model.Call{Pid: w.Call.Pid, Tid: w.Call.Tid, Stack: w.Call.Stack, Label: sc.labelOf(&w.Call), Name: -1}
-	phase := sc.found.PhaseOf(s.Process, &call)
-	for int(phase) >= len(s.phases) {
-		s.phases = append(s.phases, phaseTotals{})
+	p := sc.placeOf(s, w)
+	s.phases[p.phase].gpu.add(w, p.inPhase)
+	s.gpu.total.add(w, p.inAll)
+	if p.durations != nil {
+		p.durations.add(w, i)
 	}
-	s.phases[phase].gpu.add(w)
-	s.gpu.total.add(w)
-	s.gpu.addDuration(w, i)
 	s.gpu.stalls.add(s, w, i)
 }
 
@@ -156,8 +153,21 @@ func (sc *scan) gpuLabel(key gpuKey) gpuName {
 	}
 }
 
-// add adds an operation: its measured duration, or else the mean of its kernel and grid.
-func (g *gpuTime) add(w *activity.Operation) {
+// counterOf returns the counter of the operations of a kernel and grid with an estimated duration.
+func (g *gpuTime) counterOf(key gpuKey) *int64 {
+	n := g.byLabel[key]
+	if n == nil {
+		if g.byLabel == nil {
+			g.byLabel = make(map[gpuKey]*int64)
+		}
+		n = new(int64)
+		g.byLabel[key] = n
+	}
+	return n
+}
+
+// add adds an operation: its measured duration, or else the mean of its kernel and grid, whose operations are counted.
+func (g *gpuTime) add(w *activity.Operation, operations *int64) {
 	g.operations++
 	switch {
 	case w.StartQuality == activity.Measured && w.EndQuality == activity.Measured:
@@ -165,10 +175,7 @@ func (g *gpuTime) add(w *activity.Operation) {
 		g.measuredNs += w.Duration.MiddleNs()
 	case w.Mean != nil && w.Mean.IsEstimated:
 		g.estimated++
-		if g.byLabel == nil {
-			g.byLabel = make(map[gpuKey]int64)
-		}
-		g.byLabel[gpuKey{w.Call.Op, w.Call.Label}]++
+		*operations++
 	}
 }
 
@@ -180,7 +187,7 @@ func (g *gpuTime) sum(a *activity.Activity, pid int32) (ns, errorNs float64) {
 		return cmp.Or(cmp.Compare(a.op, b.op), cmp.Compare(a.label, b.label))
 	})
 	for _, key := range keys { // in a fixed order, so that sums do not differ
-		n := g.byLabel[key]
+		n := *g.byLabel[key]
 		if d := a.MeanOf(pid, key.op, key.label); d != nil {
 			ns += float64(n) * d.MeanNs
 			e := float64(n) * d.ErrorNs

@@ -20,7 +20,7 @@ func (c *causeTimes) add(parts hosttime.Parts) {
 	}
 }
 
-// hostSteps tells how the thread with the most calls of the steps spent its time in complete steps.
+// hostSteps has how the thread with the most calls of the steps spent its time in complete steps.
 type hostSteps struct {
 	breakdown *hosttime.Breakdown
 	entries   []*hosttime.Entry

@@ -278,11 +278,11 @@ func TestStepsLongerThanWindowsOfLaunches(t *testing.T) {
 				s.weights = min(s.weights, 500)
 				p := newProgram(uint64(i), gpuprogram.Plan{}, 0)
 				nested[kind](p, &s)
-				tp := p.job.Recording(t, 0)
+				recording := p.job.Recording(t, 0)
 				beginNs := p.job.Operations[0].CallNs
 				stepNs := (p.main.NowNs - beginNs) / int64(s.steps)
-				dropLaunches(tp, beginNs, stepNs)
-				r, err := steps.Run(tp.Timeline(), query.Options{})
+				dropLaunches(recording, beginNs, stepNs)
+				r, err := steps.Run(recording.Timeline(), query.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -303,14 +303,14 @@ func TestStepsLongerThanWindowsOfLaunches(t *testing.T) {
 }
 
 // dropLaunches leaves out the launches of all but a few windows that are shorter than a step.
-func dropLaunches(tp *analyzetest.TestRecording, beginNs, stepNs int64) {
+func dropLaunches(recording *analyzetest.TestRecording, beginNs, stepNs int64) {
 	windowNs, everyNs := stepNs*9/10, stepNs*37/10
 	isDropped := func(ns int64) bool { return ns >= beginNs && (ns-beginNs)%everyNs >= windowNs }
-	tp.Rows = slices.DeleteFunc(tp.Rows, func(r *format.Row) bool {
+	recording.Rows = slices.DeleteFunc(recording.Rows, func(r *format.Row) bool {
 		return r.Kind == format.KindLaunch && isDropped(r.StartNs)
 	})
-	for fromNs := beginNs + windowNs; fromNs < tp.Meta.EndNs; fromNs += everyNs {
-		tp.AddSamplingGaps(analyzetest.SamplingGap{
+	for fromNs := beginNs + windowNs; fromNs < recording.Meta.EndNs; fromNs += everyNs {
+		recording.AddSamplingGaps(analyzetest.SamplingGap{
 			From: fromNs - analyzetest.Epoch, To: fromNs + everyNs - windowNs - analyzetest.Epoch,
 		})
 	}

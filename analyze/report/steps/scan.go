@@ -20,6 +20,7 @@ type scan struct {
 	sites     siteNumbers
 	activity  *activity.Activity // nil without GPU times
 	labels    []int32            // cache of labelOf by Activity.Labels, plus 1
+	places    operationPlaces
 }
 
 // processScan has the statistics of the steps of a process.
@@ -39,6 +40,7 @@ type processScan struct {
 	insideNs, waitNs int64                     // time in calls, and of it in waits, in complete steps
 	begins           map[int32]int64           // steps by the phase of their first launch
 	gpu              processGPU
+	lastStep         int             // of stepAt
 	host             *hostSteps      // nil without rows of class host
 	callsOf          map[int32]int64 // calls in complete steps by thread, without lastCalls
 	lastCalls        int64           // calls of lastTid, which made the last call

@@ -21,7 +21,7 @@ var Sections = []report.Section{
 var HTMLSection = report.HTMLSection{
 	Title: "Steps",
 	About: "The repeating sequence of launches: its duration, outliers and their causes, and its phases. Each dot " +
-		"of the chart is a step, at the time of its begin.",
+		"of the chart is a step, at its start time.",
 	Empty: "No sequence of launches repeats in the window.",
 	Kind:  format.KindLaunch,
 	Chart: "steps",

@@ -62,27 +62,32 @@ const (
 	maxGPUKeys        = 1 << 12
 )
 
-// addDuration adds the duration of an operation in a step.
-func (g *processGPU) addDuration(w *activity.Operation, step int) {
-	key := gpuKey{w.Call.Op, w.Call.Label}
+// durationsOf returns the durations of the operations of a kernel and grid; nil: there are too many kernels.
+func (g *processGPU) durationsOf(key gpuKey) *gpuOperations {
 	k := g.operations[key]
-	if k == nil {
+	if k == nil && len(g.operations) < maxGPUKeys {
 		if g.operations == nil {
 			g.operations = make(map[gpuKey]*gpuOperations)
-		}
-		if len(g.operations) >= maxGPUKeys {
-			return
 		}
 		k = new(gpuOperations)
 		g.operations[key] = k
 	}
+	return k
+}
+
+// add adds the duration of an operation in a step.
+func (k *gpuOperations) add(w *activity.Operation, step int) {
 	k.operations++
 	if w.DurationQuality < activity.Bounded {
 		return
 	}
 	k.addUpper(w.Duration.HiNs)
+	if len(k.longest) == longestOperations && w.Duration.LoNs <= k.longest[0].atLeastNs {
+		return // most operations are none of the longest
+	}
 	k.addLongest(slowOperation{
-		key: key, step: step, stack: w.Call.Stack, fromNs: w.Start.LoNs, toNs: w.End.HiNs, atLeastNs: w.Duration.LoNs,
+		key: gpuKey{w.Call.Op, w.Call.Label}, step: step, stack: w.Call.Stack, fromNs: w.Start.LoNs, toNs: w.End.HiNs,
+		atLeastNs: w.Duration.LoNs,
 	})
 }
 

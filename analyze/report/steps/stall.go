@@ -4,10 +4,9 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/activity"
 )
 
-// stalls finds the operations in which the GPU stayed while the host waited in an outlier. The recorder reads
-// the counter of a channel all the time, so the operation that the GPU stays in has a known start, and the
-// next known start is much later. This is an estimate: the recorder may have read no counter
-// for a while.
+// stalls finds the GPU operation that was running while the host waited in a slow step. The recorder reads
+// the counter of a channel all the time. So the start of that operation is known, and the next known start
+// is much later. This is an estimate: the recorder may have read no counter for a while.
 type stalls struct {
 	last, measured map[int32]*startedOperation // latest operations with a known and with a measured start, by channel
 }
@@ -55,18 +54,18 @@ func (w *startedOperation) estimate(toNs int64) {
 }
 
 // add adds an operation in a step. Operations of a channel must come in the order of their calls.
-func (l *stalls) add(s *processScan, w *activity.Operation, step int) {
+func (st *stalls) add(s *processScan, w *activity.Operation, step int) {
 	const maxWidthNs = 2_000_000
 	if w.Call.Op == activity.OpCopyToDevice || w.Call.Op == activity.OpCopyToHost {
 		return // nothing shows when a copy ended: the next one may begin much later
 	}
-	if l.last == nil {
-		l.last, l.measured = make(map[int32]*startedOperation), make(map[int32]*startedOperation)
+	if st.last == nil {
+		st.last, st.measured = make(map[int32]*startedOperation), make(map[int32]*startedOperation)
 	}
 	started := startedOperation{owner: s, slowOperation: slowOperation{
 		key: gpuKey{w.Call.Op, w.Call.Label}, step: step, stack: w.Call.Stack, fromNs: w.Start.HiNs,
 	}}
-	measured := l.measured[w.Channel]
+	measured := st.measured[w.Channel]
 	if measured != nil {
 		measured.addNext(w)
 	}
@@ -76,15 +75,15 @@ func (l *stalls) add(s *processScan, w *activity.Operation, step int) {
 			*measured = started
 		} else {
 			first := started
-			l.measured[w.Channel] = &first
+			st.measured[w.Channel] = &first
 		}
 	}
 	if w.StartQuality < activity.Estimated || w.Start.WidthNs() > maxWidthNs {
 		return
 	}
-	last := l.last[w.Channel]
+	last := st.last[w.Channel]
 	if last == nil {
-		l.last[w.Channel] = &started
+		st.last[w.Channel] = &started
 		return
 	}
 	toNs := w.Start.LoNs
@@ -96,8 +95,8 @@ func (l *stalls) add(s *processScan, w *activity.Operation, step int) {
 }
 
 // finish ends the last operation of each channel with its step.
-func (l *stalls) finish() {
-	for _, w := range l.last {
+func (st *stalls) finish() {
+	for _, w := range st.last {
 		w.end(w.owner.Steps[w.step].EndNs)
 	}
 }

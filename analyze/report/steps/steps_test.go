@@ -33,17 +33,17 @@ var variants = []variant{
 
 // record returns the report of a program that is recorded in one way.
 func (v *variant) record(t *testing.T, p *program) *report.Report {
-	tp := p.job.Recording(t, 0)
-	tp.Rows = slices.DeleteFunc(tp.Rows, func(r *format.Row) bool {
+	recording := p.job.Recording(t, 0)
+	recording.Rows = slices.DeleteFunc(recording.Rows, func(r *format.Row) bool {
 		return !v.words && (r.Kind == format.KindProgress || r.Kind == format.KindChannel) ||
 			!v.stacks && r.Kind == format.KindStack
 	})
 	if !v.stacks {
-		for _, r := range tp.Rows {
+		for _, r := range recording.Rows {
 			r.StackID, r.Site, r.StackStatus = 0, "", format.StackNone
 		}
 	}
-	r, err := steps.Run(tp.Timeline(), query.Options{})
+	r, err := steps.Run(recording.Timeline(), query.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,8 +229,8 @@ func TestStepsWithoutLaunchesAreCut(t *testing.T) {
 			p.training(i, true)
 			p.main.Compute(300 * us)
 		})
-		tp := p.job.Recording(t, 0)
-		fromNs := tp.Rows[0].StartNs + 10*ms
+		recording := p.job.Recording(t, 0)
+		fromNs := recording.Rows[0].StartNs + 10*ms
 		toNs := fromNs + 5*ms
 		touched := make(map[int]bool)
 		for _, w := range p.job.Operations {
@@ -238,11 +238,13 @@ func TestStepsWithoutLaunchesAreCut(t *testing.T) {
 				touched[w.Step] = true
 			}
 		}
-		tp.Rows = slices.DeleteFunc(tp.Rows, func(r *format.Row) bool {
+		recording.Rows = slices.DeleteFunc(recording.Rows, func(r *format.Row) bool {
 			return r.Kind == format.KindLaunch && r.StartNs >= fromNs && r.StartNs < toNs
 		})
-		tp.AddSamplingGaps(analyzetest.SamplingGap{From: fromNs - analyzetest.Epoch, To: toNs - analyzetest.Epoch})
-		r, err := steps.Run(tp.Timeline(), query.Options{})
+		recording.AddSamplingGaps(
+			analyzetest.SamplingGap{From: fromNs - analyzetest.Epoch, To: toNs - analyzetest.Epoch},
+		)
+		r, err := steps.Run(recording.Timeline(), query.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

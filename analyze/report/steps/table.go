@@ -185,7 +185,7 @@ var outlierColumns = []report.Column{
 		Key: "step", Title: "STEP", Unit: report.UnitID,
 		About: "number of the step in its process, from 1; cut steps have numbers too",
 	},
-	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "begin of the step, from the start of the recording"},
+	{Key: "at_ns", Title: "AT", Unit: report.UnitNs, About: "start of the step, from the start of the recording"},
 	{Key: "duration_ns", Title: "DURATION", Unit: report.UnitNs, About: "duration of the step"},
 	{Key: "excess_ns", Title: "LONGER BY", Unit: report.UnitNs, About: "DURATION minus the median duration"},
 	{

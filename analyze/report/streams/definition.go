@@ -28,4 +28,5 @@ which the GPU executed an operation.`,
 	Page:     HTMLSection,
 	Needs:    NeededCallClasses,
 	Run:      Run,
+	Collect:  Collect,
 }

@@ -1,7 +1,7 @@
 package streams
 
 import (
-	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -13,19 +13,26 @@ import (
 // that keep work from overlapping. It returns a *quality.MissingClassError if the recording lacks
 // necessary classes of calls, and a *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	t = t.NewView()
-	if err := quality.CheckClasses(t, "streams", NeededCallClasses); err != nil {
+	return report.RunSurvey(t, opt, Collect)
+}
+
+// Collect adds the observers of the report to a survey. Its errors are those of Run.
+func Collect(sv *survey.Survey, opt query.Options) (report.FinishFunc, error) {
+	if err := quality.CheckClasses(sv.Timeline, "streams", NeededCallClasses); err != nil {
 		return nil, err
 	}
-	sc := newScan(calls.NewCallReader(t, &opt.Filter, scannedCallKinds...))
-	counts, err := calls.CountReplayWhile(t, func() error { return sc.EachCall(sc.addCall) })
-	if err != nil {
-		return nil, err
-	}
+	sc := newScan(sv.Reader)
+	sv.Add(survey.Observer{Kinds: scannedCallKinds, Call: sc.addCall})
+	return func() (*report.Report, error) { return sc.report(sv, &opt) }, nil
+}
+
+// report returns the report after the survey.
+func (sc *scan) report(sv *survey.Survey, opt *query.Options) (*report.Report, error) {
+	t := sv.Timeline
 	r := &report.Report{
 		Command: "streams",
 		Window:  sc.Window,
-		Quality: quality.OfRecording(t, counts),
+		Quality: quality.OfRecording(t, sv.Counts),
 		Notes:   t.Facts.Notes,
 		// The result is longer than a line.
 		Sentences: []string{"result"},

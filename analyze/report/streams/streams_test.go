@@ -17,20 +17,20 @@ const second, us = analyzetest.Second, analyzetest.Us
 // legacy default stream, one launch and a wait on another stream, a captured launch, a failed
 // launch, and waits and queries of events, which belong to no stream.
 func busy(t testing.TB) *analyzetest.TestRecording {
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	for i := range int64(10) {
-		tp.AddLaunch(second+i*us, us, "gemm", 0, 0)
+		recording.AddLaunch(second+i*us, us, "gemm", 0, 0)
 	}
-	tp.AddCopy("cuMemcpyHtoD_v2", "HtoD", 2*second, us, 0x1000, 0x2000, 4096).Stream = 0
-	tp.AddCall(format.KindMemset, "cuMemsetD8Async", 2*second+us, us).Stream = 0
-	other := tp.AddLaunch(3*second, us, "relu", 0x7000, 0)
+	recording.AddCopy("cuMemcpyHtoD_v2", "HtoD", 2*second, us, 0x1000, 0x2000, 4096).Stream = 0
+	recording.AddCall(format.KindMemset, "cuMemsetD8Async", 2*second+us, us).Stream = 0
+	other := recording.AddLaunch(3*second, us, "relu", 0x7000, 0)
 	other.Tid = 43
-	tp.AddLaunch(3*second+us, us, "relu", 0x7000, 0).Flags = format.FlagCaptured
-	tp.AddLaunch(3*second+2*us, us, "relu", 0x7000, 0).Result = 700
-	tp.AddSync("cuStreamSynchronize", 4*second, 5*us, 0x7000, 0)
-	tp.AddSync("cuEventSynchronize", 5*second, us, 0, 0)
-	tp.AddCall(format.KindAPI, "cuStreamQuery", 5*second+us, us).Stream = 0x7000
-	return tp
+	recording.AddLaunch(3*second+us, us, "relu", 0x7000, 0).Flags = format.FlagCaptured
+	recording.AddLaunch(3*second+2*us, us, "relu", 0x7000, 0).Result = 700
+	recording.AddSync("cuStreamSynchronize", 4*second, 5*us, 0x7000, 0)
+	recording.AddSync("cuEventSynchronize", 5*second, us, 0, 0)
+	recording.AddCall(format.KindAPI, "cuStreamQuery", 5*second+us, us).Stream = 0x7000
+	return recording
 }
 
 func TestOperationsAreCountedByStream(t *testing.T) {
@@ -64,44 +64,44 @@ func TestOperationsAreCountedByStream(t *testing.T) {
 func TestFindings(t *testing.T) {
 	testclass.Unit(t)
 	for name, c := range map[string]struct {
-		make func(tp *analyzetest.TestRecording)
+		make func(recording *analyzetest.TestRecording)
 		want []string // finding by stream
 	}{
 		"nothing": {func(*analyzetest.TestRecording) {}, nil},
 		"one stream": {
-			func(tp *analyzetest.TestRecording) { tp.AddLaunch(second, us, "k", 0x7000, 0) },
+			func(recording *analyzetest.TestRecording) { recording.AddLaunch(second, us, "k", 0x7000, 0) },
 			[]string{"0x7000: only one"},
 		},
 		"the legacy default stream alone": {
-			func(tp *analyzetest.TestRecording) { tp.AddLaunch(second, us, "k", 0, 0) },
+			func(recording *analyzetest.TestRecording) { recording.AddLaunch(second, us, "k", 0, 0) },
 			[]string{"legacy default: only one"},
 		},
-		"two streams": {func(tp *analyzetest.TestRecording) {
-			tp.AddLaunch(second, us, "k", 0x7000, 0)
-			tp.AddLaunch(2*second, us, "k", 0x8000, 0)
+		"two streams": {func(recording *analyzetest.TestRecording) {
+			recording.AddLaunch(second, us, "k", 0x7000, 0)
+			recording.AddLaunch(2*second, us, "k", 0x8000, 0)
 		}, []string{"0x7000: ", "0x8000: "}},
-		"CU_STREAM_LEGACY and another stream": {func(tp *analyzetest.TestRecording) {
-			tp.AddLaunch(second, us, "k", 1, 0)
-			tp.AddLaunch(2*second, us, "k", 0x8000, 0)
+		"CU_STREAM_LEGACY and another stream": {func(recording *analyzetest.TestRecording) {
+			recording.AddLaunch(second, us, "k", 1, 0)
+			recording.AddLaunch(2*second, us, "k", 0x8000, 0)
 		}, []string{"0x8000: ", "legacy default: may hold others up"}},
-		"per-thread default streams and another stream": {func(tp *analyzetest.TestRecording) {
-			tp.AddLaunch(second, us, "k", 0, 0).Flags = format.FlagPerThreadStream
-			tp.AddLaunch(second, us, "k", 2, 0)
-			tp.AddLaunch(2*second, us, "k", 0x8000, 0)
+		"per-thread default streams and another stream": {func(recording *analyzetest.TestRecording) {
+			recording.AddLaunch(second, us, "k", 0, 0).Flags = format.FlagPerThreadStream
+			recording.AddLaunch(second, us, "k", 2, 0)
+			recording.AddLaunch(2*second, us, "k", 0x8000, 0)
 		}, []string{"default of each thread: ", "0x8000: "}},
-		"a stream that was only waited for": {func(tp *analyzetest.TestRecording) {
-			tp.AddLaunch(second, us, "k", 0, 0)
-			tp.AddSync("cuStreamSynchronize", 2*second, us, 0x8000, 0)
+		"a stream that was only waited for": {func(recording *analyzetest.TestRecording) {
+			recording.AddLaunch(second, us, "k", 0, 0)
+			recording.AddSync("cuStreamSynchronize", 2*second, us, 0x8000, 0)
 		}, []string{"legacy default: only one", "0x8000: "}},
-		"two processes with one stream each": {func(tp *analyzetest.TestRecording) {
-			tp.AddLaunch(second, us, "k", 0, 0)
-			tp.AddLaunch(second, us, "k", 0x8000, 0).Pid = 43
+		"two processes with one stream each": {func(recording *analyzetest.TestRecording) {
+			recording.AddLaunch(second, us, "k", 0, 0)
+			recording.AddLaunch(second, us, "k", 0x8000, 0).Pid = 43
 		}, []string{"legacy default: only one", "0x8000: only one"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tp := analyzetest.NewTestRecording(t)
-			c.make(tp)
-			r, err := streams.Run(tp.Timeline(), query.Options{})
+			recording := analyzetest.NewTestRecording(t)
+			c.make(recording)
+			r, err := streams.Run(recording.Timeline(), query.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

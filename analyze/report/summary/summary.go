@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/livemem"
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -19,24 +20,26 @@ import (
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	t = t.NewView()
 	opt.MaxTimedCalls = query.QuickTimedCalls
-	s, err := rules.NewSurvey(t, &opt)
+	sv := survey.New(t, &opt.Filter)
+	s, err := rules.NewScan(sv, &opt)
 	if err != nil {
 		return nil, err
 	}
 	levels := memory.NewLevelScan(t, &opt.Filter)
 	allocators := allocator.NewTotalsScan(t, &opt.Filter, s.Leaks.Window)
-	if err := s.ReadRecording(
-		func(c *livemem.Change) { levels.OnDriverChange(c) },
-		allocators.OnAllocatorChange,
-	); err != nil {
+	sv.Add(survey.Observer{
+		Driver:    func(c *livemem.Change) { levels.OnDriverChange(c) },
+		Allocator: allocators.OnAllocatorChange,
+	})
+	if err := sv.Read(); err != nil {
 		return nil, err
 	}
 	checked := rules.SelectCheckable(t, rules.AllRules())
-	hits, err := s.CheckRules(checked)
+	hits, err := s.Check(checked)
 	if err != nil {
 		return nil, err
 	}
-	counts, p := s.Calls, s.Program
+	counts, p := s.Calls, &sv.Memory
 	r := &report.Report{Command: "summary", Window: counts.Window, Quality: s.Quality}
 	r.Notes = append(slices.Clone(t.Facts.Notes), r.Quality.Notes()...)
 	if len(counts.Calls) == 0 && t.Scan.Events > 0 {

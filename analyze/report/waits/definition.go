@@ -28,4 +28,5 @@ waits in loops (20 or more a second at one call site) and the stacks of the long
 	Page:     HTMLSection,
 	Needs:    NeededCallClasses,
 	Run:      Run,
+	Collect:  Collect,
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/calls"
 	"github.com/gpurec/gpurec/analyze/model/origin"
-	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -153,33 +152,12 @@ func compareWaitDuration(a, b *calls.Call) int {
 		cmp.Compare(a.StartNs, b.StartNs), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Tid, b.Tid))
 }
 
-// measureThreads sets the first and the last call of each thread that waits.
-func (sc *Scan) measureThreads() error {
-	if len(sc.Threads) == 0 {
-		return nil
-	}
-	for _, th := range sc.Threads {
+// setThreadSpans sets the first and the last call of each thread that waits.
+func (sc *Scan) setThreadSpans(all *threadSpans) {
+	for id, th := range sc.Threads {
 		th.lastNs = th.untilNs
-	}
-	for _, spans := range [][]timeline.Span{sc.T.Calls, sc.T.Memory} {
-		for _, s := range spans {
-			sc.Start, sc.Dur = s.Group.Int64("start_ns", sc.Start), s.Group.Int64("dur_ns", sc.Dur)
-			sc.Pid, sc.Tid = s.Group.Int32("pid", sc.Pid), s.Group.Int32("tid", sc.Tid)
-			if err := s.Group.Err(); err != nil {
-				return sc.T.WrapReadError(err)
-			}
-			var last origin.Thread
-			var th *threadWaits
-			for i, start := range sc.Start {
-				if now := (origin.Thread{Pid: sc.Pid[i], Tid: sc.Tid[i]}); th == nil || now != last {
-					last, th = now, sc.Threads[now]
-				}
-				if th != nil && start >= sc.Window.FromNs && start <= sc.Window.ToNs {
-					th.firstNs = min(th.firstNs, start)
-					th.lastNs = max(th.lastNs, min(units.EndOfRange(start, sc.Dur[i]), sc.Window.ToNs))
-				}
-			}
+		if span := all.spans[id]; span != nil {
+			th.firstNs, th.lastNs = min(th.firstNs, span.firstNs), max(th.lastNs, span.lastNs)
 		}
 	}
-	return nil
 }

@@ -3,7 +3,8 @@ package waits
 import (
 	"cmp"
 
-	"github.com/gpurec/gpurec/analyze/model/calls"
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -17,30 +18,45 @@ import (
 // *quality.MissingClassError if the recording lacks necessary classes of calls, and a
 // *report.SortError for an unknown opt.Sort.
 func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
-	t = t.NewView()
+	return report.RunSurvey(t, opt, Collect)
+}
+
+// Collect adds the observers of the report to a survey. Its errors are those of Run.
+func Collect(sv *survey.Survey, opt query.Options) (report.FinishFunc, error) {
+	t := sv.Timeline
 	if err := quality.CheckClasses(t, "sync", NeededCallClasses); err != nil {
 		return nil, err
 	}
-	sc := NewScan(calls.NewCallReader(t, &opt.Filter, format.KindSync), cmp.Or(opt.Top, maxLongestWaits))
+	sc := NewScan(sv.Reader, cmp.Or(opt.Top, maxLongestWaits))
 	if len(t.Facts.Channels) > 0 {
 		sc.gpu = &gpuWaits{maxCalls: opt.MaxTimedCalls, queues: make(map[waitQueue][]*gpuWait)}
 	}
-	counts, err := calls.CountReplayWhile(t, func() error {
-		if err := sc.EachCall(sc.AddWait); err != nil || sc.gpu == nil {
-			return err
-		}
-		return sc.gpu.read(t, sc)
+	spans := threadSpans{window: sc.Window, spans: make(map[origin.Thread]*threadSpan)}
+	sv.Add(survey.Observer{
+		Kinds: []string{format.KindSync}, Call: sc.AddWait,
+		CallGroup: spans.addRowGroup, MemoryGroup: spans.addRowGroup,
 	})
-	if err != nil {
-		return nil, err
-	}
-	if err := sc.measureThreads(); err != nil {
-		return nil, err
-	}
+	return func() (*report.Report, error) {
+		if sc.gpu == nil && len(t.Facts.Channels) > 0 { // the recording has grown by GPU times
+			return Run(t, opt)
+		}
+		sc.setThreadSpans(&spans)
+		if sc.gpu != nil {
+			if err := sc.gpu.read(t, sc); err != nil {
+				return nil, err
+			}
+		}
+		return sc.report(sv, &opt)
+	}, nil
+}
+
+// report returns the report after the survey.
+func (sc *Scan) report(sv *survey.Survey, opt *query.Options) (*report.Report, error) {
+	t := sv.Timeline
 	r := &report.Report{
 		Command: "sync",
 		Window:  sc.Window,
-		Quality: quality.OfRecording(t, counts),
+		Quality: quality.OfRecording(t, sv.Counts),
 		Notes:   t.Facts.Notes,
 	}
 	result := ""
@@ -60,7 +76,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	if err := threads.SortAndCut("", opt.Top); err != nil {
 		return nil, err
 	}
-	frames.FillRowStacks(t, &longest, &opt)
+	frames.FillRowStacks(t, &longest, opt)
 	r.Tables = []report.Table{table, threads, longest}
 	return r, nil
 }

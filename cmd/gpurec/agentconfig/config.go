@@ -185,36 +185,36 @@ func asPercent(p percent) float64           { return float64(p) }
 func asMode(s string) library.AllocatorMode { return library.AllocatorMode(s) }
 
 // apply changes the defaults to what the file says, and checks the values.
-func (y *document) apply(f *File) error {
+func (d *document) apply(f *File) error {
 	c, r := &f.Agent, &f.Record
-	set(&c.State, y.State, same)
-	set(&c.Socket, y.Socket, same)
-	set(&c.Ring.Time, y.Ring.Time, asTime)
-	set(&c.Ring.Bytes, y.Ring.Size, asBytes)
-	set(&c.Captures.Bytes, y.Captures.Size, asBytes)
-	set(&c.Captures.FreePct, y.Captures.Free, asPercent)
-	set(&c.Captures.Keep, y.Captures.Keep, asTime)
-	set(&c.Captures.PerHour, y.Captures.PerHour, same)
-	set(&c.Limits.MemoryBytes, y.Limits.Memory, asBytes)
-	set(&c.Limits.CPUs, y.Limits.CPUs, same)
-	set(&r.Comm, y.Record.Comm, same)
-	set(&r.Cgroup, y.Record.Cgroup, same)
-	set(&r.Stacks, y.Record.Stacks, same)
-	set(&r.Allocator, y.Record.Allocator, asMode)
-	set(&r.MaxOverheadPct, y.Record.MaxOverhead, asPercent)
-	set(&r.NVMLInterval, y.Record.NVMLInterval, asTime)
-	set(&r.SegmentInterval, y.Record.Segment, asTime)
-	set(&r.BufferBytes, y.Record.Buffer, func(b bytesOf) int { return int(b) })
-	r.Classes = y.Record.Classes
-	if err := y.applyTriggers(c); err != nil {
+	set(&c.State, d.State, same)
+	set(&c.Socket, d.Socket, same)
+	set(&c.Ring.Time, d.Ring.Time, asTime)
+	set(&c.Ring.Bytes, d.Ring.Size, asBytes)
+	set(&c.Captures.Bytes, d.Captures.Size, asBytes)
+	set(&c.Captures.FreePct, d.Captures.Free, asPercent)
+	set(&c.Captures.Keep, d.Captures.Keep, asTime)
+	set(&c.Captures.PerHour, d.Captures.PerHour, same)
+	set(&c.Limits.MemoryBytes, d.Limits.Memory, asBytes)
+	set(&c.Limits.CPUs, d.Limits.CPUs, same)
+	set(&r.Comm, d.Record.Comm, same)
+	set(&r.Cgroup, d.Record.Cgroup, same)
+	set(&r.Stacks, d.Record.Stacks, same)
+	set(&r.Allocator, d.Record.Allocator, asMode)
+	set(&r.MaxOverheadPct, d.Record.MaxOverhead, asPercent)
+	set(&r.NVMLInterval, d.Record.NVMLInterval, asTime)
+	set(&r.SegmentInterval, d.Record.Segment, asTime)
+	set(&r.BufferBytes, d.Record.Buffer, func(b bytesOf) int { return int(b) })
+	r.Classes = d.Record.Classes
+	if err := d.applyTriggers(c); err != nil {
 		return err
 	}
 	return check(f)
 }
 
 // applyTriggers changes the triggers.
-func (y *document) applyTriggers(c *agent.Config) error {
-	for name, t := range y.Triggers {
+func (d *document) applyTriggers(c *agent.Config) error {
+	for name, t := range d.Triggers {
 		kinds, err := trigger.ParseKinds([]string{name})
 		if err != nil || name == "all" {
 			return fmt.Errorf("triggers: %q is no trigger; triggers are %s", name, strings.Join(trigger.Names(), ", "))

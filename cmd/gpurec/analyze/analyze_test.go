@@ -205,7 +205,8 @@ func TestAnalyzeCommandLines(t *testing.T) {
 	}
 }
 
-// Reports refuse an unknown column, and say so if no row matches a filter.
+// TestAnalyzeUnknownColumnAndPid checks that reports refuse an unknown column, and say so if no row
+// matches a filter.
 func TestAnalyzeUnknownColumnAndPid(t *testing.T) {
 	testclass.Unit(t)
 	t.Chdir(t.TempDir())

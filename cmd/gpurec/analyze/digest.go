@@ -22,8 +22,8 @@ func newDigestCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "digest [FILE]",
 		Short: "Write a short text about a recording, for people and language models",
-		Long: `digest writes what a job is, what is wrong with it, the evidence, the confidence, and the
-command that shows more. It has at most 12,000 characters, about 4,000 tokens.
+		Long: `digest describes a job and its problems, each with evidence, confidence, and the command
+that shows more. The text has at most 12,000 characters, about 4,000 tokens.
 
 Each value is from another report: rules, xid, errors, hang, oom, leaks, frag, ranks, gpu,
 gaps, steps or summary. With --format json, "from" names the report and the place in its

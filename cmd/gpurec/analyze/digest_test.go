@@ -29,28 +29,29 @@ func digestNext(t *testing.T, args ...string) (commands []string) {
 	return commands
 }
 
-// Every command that a digest recommends works on the recording, also with the filter of the digest.
+// TestDigestCommands checks that every command that a digest recommends works on the recording, also
+// with the filter of the digest.
 func TestDigestCommands(t *testing.T) {
 	testclass.Unit(t)
-	tp := rulecases.TroubledRecording(t)
-	tp.Path = filepath.Join(t.TempDir(), "a b.parquet")
-	tp.WriteAndOpen()
+	recording := rulecases.TroubledRecording(t)
+	recording.Path = filepath.Join(t.TempDir(), "a b.parquet")
+	recording.WriteAndOpen()
 	ran := 0
 	for _, flags := range [][]string{
 		nil,
 		{"--from", "1s", "--to", "50s"},
 		{"--pid", "42", "--device", "0,1"},
 	} {
-		for _, command := range digestNext(t, append(flags, tp.Path)...) {
+		for _, command := range digestNext(t, append(flags, recording.Path)...) {
 			words, ok := strings.CutPrefix(command, "gpurec ")
-			words, isQuoted := strings.CutSuffix(words, " '"+tp.Path+"'")
+			words, isQuoted := strings.CutSuffix(words, " '"+recording.Path+"'")
 			if !ok || !isQuoted {
 				t.Fatalf("command %q", command)
 			}
 			if len(flags) > 0 && !strings.Contains(words, strings.Join(flags[:2], " ")) {
 				t.Errorf("%q lacks %v", command, flags)
 			}
-			args := append(strings.Fields(words), tp.Path)
+			args := append(strings.Fields(words), recording.Path)
 			if out, stderr, code := runHere(t, args...); code != 0 || out == "" {
 				t.Errorf("%q: %d, %s", command, code, stderr)
 			}
@@ -62,7 +63,8 @@ func TestDigestCommands(t *testing.T) {
 	}
 }
 
-// The flags of digest are checked, and several recordings are refused with a command that works.
+// TestDigestArguments checks that the flags of digest are checked, and several recordings are refused
+// with a command that works.
 func TestDigestArguments(t *testing.T) {
 	testclass.Unit(t)
 	dir := t.TempDir()
@@ -102,13 +104,13 @@ func TestDigestArguments(t *testing.T) {
 	}
 }
 
-// A digest names the ranks of a job.
+// TestDigestOfRanks checks that a digest names the ranks of a job.
 func TestDigestOfRanks(t *testing.T) {
 	testclass.Unit(t)
-	tp := analyzetest.SteadyRecording(t)
-	rulecases.AllCases()["rank-missing"].Fires(tp)
-	tp.WriteAndOpen()
-	out, stderr, code := runHere(t, "analyze", "digest", tp.Path)
+	recording := analyzetest.SteadyRecording(t)
+	rulecases.AllCases()["rank-missing"].Fires(recording)
+	recording.WriteAndOpen()
+	out, stderr, code := runHere(t, "analyze", "digest", recording.Path)
 	for _, want := range []string{"- recorded ranks: 4\n", "- ranks of job: 4\n", "- job: `llama`\n", "has waited for rank 2"} {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Errorf("%d, %s: no %q in %s", code, stderr, want, out)

@@ -26,7 +26,7 @@ func newExportCommand() *cobra.Command {
 		Short: "Write the rows of a recording as CSV or JSON lines",
 		Long: `export writes the rows of a recording for other programs. --class and --kind select rows,
 and --columns selects columns. The other filters are those of reports. Rows are in the
-order of the file. Facts pass all filters of time, and stacks pass all filters.
+order of the file. Filters of time keep all facts, and all filters keep all stacks.
 
 Times are in Unix ns in start_ns, and in ISO 8601 in time. The column stack has the
 functions of a stack, root first, joined by ";". --stacks writes it into each row that has

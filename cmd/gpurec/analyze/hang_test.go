@@ -9,7 +9,8 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// A job that hung before its recording fails a condition on hangs. An idle server does not.
+// TestFailOnHangs checks that a job that hung before its recording fails a condition on hangs. An idle
+// server does not.
 func TestFailOnHangs(t *testing.T) {
 	testclass.Unit(t)
 	sleeps := format.WaitFact{Reason: format.ReasonSleep, SystemCall: "clock_nanosleep"}

@@ -18,7 +18,7 @@ import (
 // byRankHelp is the part of the help about several recordings.
 const byRankHelp = `With several recordings of one job, or a folder with them, tables have a column of ranks.
 Ranks with similar values are one row, and ranks that differ come first. --format json and
-csv have all rows. --fail-on holds if it holds for a rank.`
+csv have all rows. --fail-on holds if it holds for any rank.`
 
 // expandArguments returns the recordings that the arguments of a report on a job name: files, folders and patterns.
 // Without arguments it returns none.

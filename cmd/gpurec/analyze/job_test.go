@@ -14,21 +14,24 @@ import (
 
 // writeRank writes the recording of a rank, which holds some MiB, in a folder. rank -1 is no rank.
 func writeRank(t *testing.T, dir string, rank int, job string, mib int64) string {
-	tp := analyzetest.NewTestRecording(t)
-	tp.Path = filepath.Join(dir, fmt.Sprintf("rank%d-%s.parquet", rank, job))
-	tp.Meta.StartNs += int64(rank)
+	recording := analyzetest.NewTestRecording(t)
+	recording.Path = filepath.Join(dir, fmt.Sprintf("rank%d-%s.parquet", rank, job))
+	recording.Meta.StartNs += int64(rank)
 	pid := int32(100 + rank)
-	tp.AddRow(format.Row{Kind: format.KindProcess, Name: "train", Pid: pid, StartNs: analyzetest.Epoch, Device: -1})
+	recording.AddRow(
+		format.Row{Kind: format.KindProcess, Name: "train", Pid: pid, StartNs: analyzetest.Epoch, Device: -1},
+	)
 	if rank >= 0 {
-		tp.AddIdentity(pid, analyzetest.RankIdentity(rank, 4, job), nil)
+		recording.AddIdentity(pid, analyzetest.RankIdentity(rank, 4, job), nil)
 	}
-	r := tp.AddAlloc(analyzetest.Second, 1000, 0x1000, mib*analyzetest.Mib)
+	r := recording.AddAlloc(analyzetest.Second, 1000, 0x1000, mib*analyzetest.Mib)
 	r.Pid, r.Tid = pid, pid
-	tp.WriteAndOpen()
-	return tp.Path
+	recording.WriteAndOpen()
+	return recording.Path
 }
 
-// A report on several recordings has a row for equal ranks, and one for the rank that differs.
+// TestSeveralRecordings checks that a report on several recordings has a row for equal ranks, and one
+// for the rank that differs.
 func TestSeveralRecordings(t *testing.T) {
 	testclass.Unit(t)
 	dir := t.TempDir()
@@ -60,7 +63,8 @@ func TestSeveralRecordings(t *testing.T) {
 	}
 }
 
-// Errors about the recordings of a job name a file, and say what to do.
+// TestErrorsAboutSeveralRecordings checks that errors about the recordings of a job name a file, and
+// say what to do.
 func TestErrorsAboutSeveralRecordings(t *testing.T) {
 	testclass.Unit(t)
 	dir := t.TempDir()

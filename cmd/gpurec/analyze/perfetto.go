@@ -125,45 +125,45 @@ type traceFiles struct {
 
 // writeFiles calls trace to write the files, or standard output for -o -. On an error it deletes
 // all files that it wrote.
-func (p *traceFiles) writeFiles(
+func (f *traceFiles) writeFiles(
 	trace func(io.Writer) (*perfetto.TraceStats, error),
 ) (stats *perfetto.TraceStats, err error) {
-	if p.out.path == "-" {
-		p.written = []string{"standard output"}
-		_, err = p.out.writeFile("", "", func(w io.Writer) (err error) {
+	if f.out.path == "-" {
+		f.written = []string{"standard output"}
+		_, err = f.out.writeFile("", "", func(w io.Writer) (err error) {
 			stats, err = trace(w)
 			return err
 		})
 		return stats, err
 	}
-	first, err := p.createNextFile()
+	first, err := f.createNextFile()
 	if err != nil {
 		return nil, err
 	}
 	if stats, err = trace(first); err == nil {
-		err = p.closeFile()
+		err = f.closeFile()
 	}
 	if err != nil {
-		p.deleteFiles()
-		return nil, fmt.Errorf("write %s: %w", p.name, err)
+		f.deleteFiles()
+		return nil, fmt.Errorf("write %s: %w", f.name, err)
 	}
 	return stats, nil
 }
 
 // deleteFiles deletes all files written so far, the unfinished one included.
-func (p *traceFiles) deleteFiles() {
-	if p.file != nil {
-		p.file.Discard()
+func (f *traceFiles) deleteFiles() {
+	if f.file != nil {
+		f.file.Discard()
 	}
-	for _, name := range p.written {
+	for _, name := range f.written {
 		os.Remove(name)
 	}
 }
 
 // numberedPath returns the path of the file with number n: for n = 2, run.pftrace.gz →
 // run.2.pftrace.gz.
-func (p *traceFiles) numberedPath(n string) string {
-	base, zipped := strings.CutSuffix(p.name, ".gz")
+func (f *traceFiles) numberedPath(n string) string {
+	base, zipped := strings.CutSuffix(f.name, ".gz")
 	ext := filepath.Ext(base)
 	name := strings.TrimSuffix(base, ext) + "." + n + ext
 	if zipped {
@@ -174,13 +174,13 @@ func (p *traceFiles) numberedPath(n string) string {
 
 // checkPaths returns an error if a file of the trace exists and may not be replaced. The number of
 // files is not known yet, so check rejects every existing file with the name of a later part.
-func (p *traceFiles) checkPaths() error {
-	if err := p.out.checkPath(p.name); err != nil {
+func (f *traceFiles) checkPaths() error {
+	if err := f.out.checkPath(f.name); err != nil {
 		return err
 	}
-	before, after, _ := strings.Cut(p.numberedPath("\x00"), "\x00")
+	before, after, _ := strings.Cut(f.numberedPath("\x00"), "\x00")
 	before = filepath.Base(before)
-	entries, err := os.ReadDir(filepath.Dir(p.name))
+	entries, err := os.ReadDir(filepath.Dir(f.name))
 	if err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func (p *traceFiles) checkPaths() error {
 		if n, err := strconv.Atoi(number); !isPart || !hasEnd || err != nil || n < 2 {
 			continue
 		}
-		if err := p.out.checkPath(p.numberedPath(number)); err != nil {
+		if err := f.out.checkPath(f.numberedPath(number)); err != nil {
 			return err
 		}
 	}
@@ -198,56 +198,56 @@ func (p *traceFiles) checkPaths() error {
 }
 
 // createNextFile completes the current file and creates the next one.
-func (p *traceFiles) createNextFile() (io.Writer, error) {
-	if err := p.closeFile(); err != nil {
+func (f *traceFiles) createNextFile() (io.Writer, error) {
+	if err := f.closeFile(); err != nil {
 		return nil, err
 	}
-	name := p.name
-	if n := len(p.written) + 1; n > 1 {
-		name = p.numberedPath(strconv.Itoa(n))
+	name := f.name
+	if n := len(f.written) + 1; n > 1 {
+		name = f.numberedPath(strconv.Itoa(n))
 	}
-	file, err := p.out.createFile(name)
+	file, err := f.out.createFile(name)
 	if err != nil {
 		return nil, err
 	}
-	p.file = file
+	f.file = file
 	if !strings.HasSuffix(name, ".gz") {
 		return file, nil
 	}
-	if p.zip == nil {
+	if f.zip == nil {
 		// NewWriterLevel fails only for an invalid level. The default level takes 5 times as long
 		// for files that are 30 % smaller.
-		p.zip, _ = gzip.NewWriterLevel(file, gzip.BestSpeed)
+		f.zip, _ = gzip.NewWriterLevel(file, gzip.BestSpeed)
 	} else {
-		p.zip.Reset(file)
+		f.zip.Reset(file)
 	}
-	return p.zip, nil
+	return f.zip, nil
 }
 
 // closeFile completes the current file and moves it to its path.
-func (p *traceFiles) closeFile() error {
-	if p.file == nil {
+func (f *traceFiles) closeFile() error {
+	if f.file == nil {
 		return nil
 	}
-	file := p.file
-	p.file = nil
-	if p.zip != nil {
-		if err := p.zip.Close(); err != nil {
+	file := f.file
+	f.file = nil
+	if f.zip != nil {
+		if err := f.zip.Close(); err != nil {
 			file.Discard()
 			return err
 		}
 	}
 	if err := file.Commit(); err != nil {
-		return p.out.explainError(err)
+		return f.out.explainError(err)
 	}
-	p.written = append(p.written, file.Path())
+	f.written = append(f.written, file.Path())
 	return nil
 }
 
 // String returns the path of the file, or the first and the last path and the number of files.
-func (p *traceFiles) String() string {
-	if n := len(p.written); n > 1 {
-		return fmt.Sprintf("%s … %s (%d files)", p.written[0], p.written[n-1], n)
+func (f *traceFiles) String() string {
+	if n := len(f.written); n > 1 {
+		return fmt.Sprintf("%s … %s (%d files)", f.written[0], f.written[n-1], n)
 	}
-	return p.written[0]
+	return f.written[0]
 }

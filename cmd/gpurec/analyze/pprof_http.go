@@ -108,8 +108,8 @@ func serveUntilDone(ctx context.Context, listener net.Listener, pages http.Handl
 // pprofProfile implements driver.Fetcher: it returns the profile p for every name.
 type pprofProfile struct{ p *profile.Profile }
 
-func (f pprofProfile) Fetch(string, time.Duration, time.Duration) (*profile.Profile, string, error) {
-	return f.p, "", nil
+func (p pprofProfile) Fetch(string, time.Duration, time.Duration) (*profile.Profile, string, error) {
+	return p.p, "", nil
 }
 
 // pprofUI implements driver.UI: it prints pprof's errors as gpurec warnings.

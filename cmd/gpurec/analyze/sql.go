@@ -30,10 +30,10 @@ func newSQLCommand() *cobra.Command {
 		Use:   "sql [FILE]... [QUERY]",
 		Short: "Query recordings with DuckDB, with a view for each subject",
 		Long: `sql runs DuckDB with views over one or several recordings: calls, launches, allocations,
-blocks, operations, stacks, steps, processes, devices, samples, collectives, notes and
-others. The column recording has the file. The last argument is the query if it has spaces
-and is no file. Without it, sql runs the statements of standard input. On a terminal it
-opens the shell of DuckDB.
+blocks, operations, stacks, steps, processes, devices, samples, collectives, notes and others.
+The column recording names the file of a row. The last argument is the query if it has spaces and is
+no file. Without it, sql runs the statements of standard input. On a terminal it opens the
+shell of DuckDB.
 
 DuckDB is a program of its own (duckdb.org). It runs in memory, without ~/.duckdbrc, and
 its SQL can open no other files. --print-views prints the views as SQL instead. --explain

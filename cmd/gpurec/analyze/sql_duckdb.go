@@ -20,7 +20,7 @@ import (
 // duckDBModes maps the values of --format to flags of DuckDB.
 var duckDBModes = map[string]string{"table": "-box", "csv": "-csv", "json": "-json"}
 
-// Oldest version of DuckDB with the setting allowed_paths.
+// oldestDuckDBMajor and oldestDuckDBMinor are the oldest version of DuckDB with the setting allowed_paths.
 const oldestDuckDBMajor, oldestDuckDBMinor = 1, 2
 
 var duckDBVersion = regexp.MustCompile(`^v(\d+)\.(\d+)`)

@@ -68,8 +68,8 @@ type Thread struct {
 // maxReads bounds the reads of an account that changes.
 const maxReads = 4
 
-// Read returns the account of a thread at the time nowNs, CLOCK_MONOTONIC. initialState is the state that
-// Watch was given. ok is false if the thread is not watched.
+// Read returns the account of a thread at the time nowNs, CLOCK_MONOTONIC. ok is false if the thread is not
+// watched.
 func (a *Accounts) Read(tid int, nowNs int64) (t Thread, ok bool, err error) {
 	var first, again bpf.HostSwitchSwitchThread
 	if err := a.objects.Watched.Lookup(uint32(tid), &first); err != nil {

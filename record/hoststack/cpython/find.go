@@ -84,10 +84,10 @@ func Find(m Memory, symbols map[string]Symbol) (*Interpreter, error) {
 }
 
 // Version returns the version of the interpreter, such as 3.12.
-func (p *Interpreter) Version() string { return p.version.String() }
+func (i *Interpreter) Version() string { return i.version.String() }
 
 // InLoop reports whether an address is in the interpreter loop.
-func (p *Interpreter) InLoop(pc uint64) bool { return pc >= p.loopStart && pc < p.loopEnd }
+func (i *Interpreter) InLoop(pc uint64) bool { return pc >= i.loopStart && pc < i.loopEnd }
 
 // Thread is a thread of the interpreter.
 type Thread struct {
@@ -98,17 +98,17 @@ type Thread struct {
 
 // Threads returns the threads of all interpreters. The error is errLayout if the structures are not
 // as expected. isThread reports whether a thread pointer belongs to a thread of the process.
-func (p *Interpreter) Threads(isThread func(pointer, nativeID uint64) bool) ([]Thread, error) {
+func (i *Interpreter) Threads(isThread func(pointer, nativeID uint64) bool) ([]Thread, error) {
 	var found []Thread
 	matches := 0
-	interpreter, err := p.word(p.runtime + p.layout.interpreters)
+	interpreter, err := i.word(i.runtime + i.layout.interpreters)
 	for n := 0; err == nil && interpreter != 0; n++ {
 		if n == maxInterpreters {
 			return nil, errLayout
 		}
 		var state uint64
-		for state, err = p.word(interpreter + p.layout.threads); err == nil && state != 0; {
-			t, owner, next, terr := p.thread(state)
+		for state, err = i.word(interpreter + i.layout.threads); err == nil && state != 0; {
+			t, owner, next, terr := i.thread(state)
 			if terr != nil || owner != interpreter || len(found) == maxThreads {
 				return nil, errLayout
 			}
@@ -119,7 +119,7 @@ func (p *Interpreter) Threads(isThread func(pointer, nativeID uint64) bool) ([]T
 			state = next
 		}
 		if err == nil {
-			interpreter, err = p.word(interpreter + p.layout.nextInterpreter)
+			interpreter, err = i.word(interpreter + i.layout.nextInterpreter)
 		}
 	}
 	if err != nil {
@@ -132,13 +132,13 @@ func (p *Interpreter) Threads(isThread func(pointer, nativeID uint64) bool) ([]T
 }
 
 // thread reads a thread state: its thread, its interpreter and the next thread state.
-func (p *Interpreter) thread(state uint64) (t Thread, interpreter, next uint64, err error) {
+func (i *Interpreter) thread(state uint64) (t Thread, interpreter, next uint64, err error) {
 	var errs [4]error
 	t.State = state
-	interpreter, errs[0] = p.word(state + p.layout.interpreter)
-	next, errs[1] = p.word(state + p.layout.nextThread)
-	t.Pointer, errs[2] = p.word(state + p.layout.threadID)
-	t.NativeID, errs[3] = p.word(state + p.layout.nativeID)
+	interpreter, errs[0] = i.word(state + i.layout.interpreter)
+	next, errs[1] = i.word(state + i.layout.nextThread)
+	t.Pointer, errs[2] = i.word(state + i.layout.threadID)
+	t.NativeID, errs[3] = i.word(state + i.layout.nativeID)
 	return t, interpreter, next, errors.Join(errs[:]...)
 }
 
@@ -151,17 +151,17 @@ type Root struct {
 }
 
 // Root returns where the frames of a thread begin.
-func (p *Interpreter) Root(t Thread) Root {
+func (i *Interpreter) Root(t Thread) Root {
 	return Root{
-		State: t.State, Frame: uint32(p.layout.frame), CFrameFrame: uint32(p.layout.cframeFrame),
-		HasCFrame: p.layout.hasCFrame, Previous: uint32(p.layout.previous),
+		State: t.State, Frame: uint32(i.layout.frame), CFrameFrame: uint32(i.layout.cframeFrame),
+		HasCFrame: i.layout.hasCFrame, Previous: uint32(i.layout.previous),
 	}
 }
 
 // word reads one word of the process.
-func (p *Interpreter) word(addr uint64) (uint64, error) {
+func (i *Interpreter) word(addr uint64) (uint64, error) {
 	var raw [8]byte
-	if err := p.memory.Read(addr, raw[:]); err != nil {
+	if err := i.memory.Read(addr, raw[:]); err != nil {
 		return 0, err
 	}
 	return binary.LittleEndian.Uint64(raw[:]), nil

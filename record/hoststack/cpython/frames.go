@@ -34,10 +34,10 @@ var (
 
 // Frames returns the frames of a thread, innermost first. With an error, they are those before it.
 // The thread must not run meanwhile.
-func (p *Interpreter) Frames(t Thread) ([]Frame, error) {
-	at, err := p.word(t.State + p.layout.frame)
-	if err == nil && p.layout.hasCFrame {
-		at, err = p.word(at + p.layout.cframeFrame)
+func (i *Interpreter) Frames(t Thread) ([]Frame, error) {
+	at, err := i.word(t.State + i.layout.frame)
+	if err == nil && i.layout.hasCFrame {
+		at, err = i.word(at + i.layout.cframeFrame)
 	}
 	if err != nil {
 		return nil, ErrFrame
@@ -48,24 +48,24 @@ func (p *Interpreter) Frames(t Thread) ([]Frame, error) {
 			return frames, ErrTooDeep
 		}
 		var raw [frameBytes]byte
-		if p.memory.Read(at, raw[:]) != nil {
+		if i.memory.Read(at, raw[:]) != nil {
 			return frames, ErrFrame
 		}
-		if frames, err = p.appendFrame(frames, raw[:]); err != nil {
+		if frames, err = i.appendFrame(frames, raw[:]); err != nil {
 			return frames, err
 		}
-		at = binary.LittleEndian.Uint64(raw[p.layout.previous:])
+		at = binary.LittleEndian.Uint64(raw[i.layout.previous:])
 	}
 	return frames, nil
 }
 
 // CopiedFrames returns the frames in a copy of their structures, innermost first, frameBytes each.
 // complete says that the last one is the first frame of the thread.
-func (p *Interpreter) CopiedFrames(copied []byte, complete bool) ([]Frame, error) {
+func (i *Interpreter) CopiedFrames(copied []byte, complete bool) ([]Frame, error) {
 	var frames []Frame
 	for len(copied) >= frameBytes {
 		var err error
-		if frames, err = p.appendFrame(frames, copied[:frameBytes]); err != nil {
+		if frames, err = i.appendFrame(frames, copied[:frameBytes]); err != nil {
 			return frames, err
 		}
 		copied = copied[frameBytes:]
@@ -77,22 +77,22 @@ func (p *Interpreter) CopiedFrames(copied []byte, complete bool) ([]Frame, error
 }
 
 // appendFrame decodes a frame's structure. A shim frame marks the frame that it called.
-func (p *Interpreter) appendFrame(frames []Frame, raw []byte) ([]Frame, error) {
-	if p.layout.isEntry == 0 && raw[p.layout.owner] == ownerShim {
+func (i *Interpreter) appendFrame(frames []Frame, raw []byte) ([]Frame, error) {
+	if i.layout.isEntry == 0 && raw[i.layout.owner] == ownerShim {
 		if len(frames) > 0 {
 			frames[len(frames)-1].IsEntry = true
 		}
 		return frames, nil
 	}
-	object := binary.LittleEndian.Uint64(raw[p.layout.executable:])
-	code, err := p.code(object)
+	object := binary.LittleEndian.Uint64(raw[i.layout.executable:])
+	code, err := i.code(object)
 	if err != nil {
 		return frames, err
 	}
 	frame := Frame{Function: code.function, File: code.file}
-	instruction := binary.LittleEndian.Uint64(raw[p.layout.instruction:])
-	frame.Line = findLine(code.lineTable, code.firstLine, int64(instruction-object-p.layout.code)/2)
-	frame.IsEntry = p.layout.isEntry != 0 && raw[p.layout.isEntry] != 0
+	instruction := binary.LittleEndian.Uint64(raw[i.layout.instruction:])
+	frame.Line = findLine(code.lineTable, code.firstLine, int64(instruction-object-i.layout.code)/2)
+	frame.IsEntry = i.layout.isEntry != 0 && raw[i.layout.isEntry] != 0
 	return append(frames, frame), nil
 }
 
@@ -104,44 +104,44 @@ type codeObject struct {
 }
 
 // Forget forgets code objects: the process may have replaced them.
-func (p *Interpreter) Forget() { clear(p.codes) }
+func (i *Interpreter) Forget() { clear(i.codes) }
 
 // code reads a code object.
-func (p *Interpreter) code(object uint64) (codeObject, error) {
-	if known, ok := p.codes[object]; ok {
+func (i *Interpreter) code(object uint64) (codeObject, error) {
+	if known, ok := i.codes[object]; ok {
 		return known, nil
 	}
-	kind, err := p.word(object + 8) // ob_type
-	if err != nil || kind != p.codeType {
+	kind, err := i.word(object + 8) // ob_type
+	if err != nil || kind != i.codeType {
 		return codeObject{}, ErrFrame
 	}
 	var code codeObject
 	var errs [4]error
 	var raw [4]byte
-	code.function, errs[0] = p.text(object + p.layout.qualname)
-	code.file, errs[1] = p.text(object + p.layout.filename)
-	code.lineTable, errs[2] = p.bytes(object + p.layout.lineTable)
-	errs[3] = p.memory.Read(object+p.layout.firstLine, raw[:])
+	code.function, errs[0] = i.text(object + i.layout.qualname)
+	code.file, errs[1] = i.text(object + i.layout.filename)
+	code.lineTable, errs[2] = i.bytes(object + i.layout.lineTable)
+	errs[3] = i.memory.Read(object+i.layout.firstLine, raw[:])
 	if errors.Join(errs[:]...) != nil {
 		return codeObject{}, ErrFrame
 	}
 	code.firstLine = int(int32(binary.LittleEndian.Uint32(raw[:])))
-	if len(p.codes) < maxCodes {
-		p.codes[object] = code
+	if len(i.codes) < maxCodes {
+		i.codes[object] = code
 	}
 	return code, nil
 }
 
 // bytes reads the bytes object to which the word at an address points.
-func (p *Interpreter) bytes(pointer uint64) ([]byte, error) {
-	object, err := p.word(pointer)
+func (i *Interpreter) bytes(pointer uint64) ([]byte, error) {
+	object, err := i.word(pointer)
 	if err != nil {
 		return nil, err
 	}
-	size, err := p.word(object + 16) // ob_size
+	size, err := i.word(object + 16) // ob_size
 	if err != nil || size > maxLineTableBytes {
 		return nil, ErrFrame
 	}
 	data := make([]byte, size)
-	return data, p.memory.Read(object+p.layout.bytesData, data)
+	return data, i.memory.Read(object+i.layout.bytesData, data)
 }

@@ -42,32 +42,32 @@ type Places struct {
 
 // MainPlaces returns the places of the main interpreter, after it has checked their contents. An error is
 // ErrGIL or that of a reading. A process that starts or ends has no main interpreter: ErrGIL.
-func (p *Interpreter) MainPlaces() (Places, error) {
-	main, err := p.word(p.runtime + p.layout.mainInterpreter)
+func (i *Interpreter) MainPlaces() (Places, error) {
+	main, err := i.word(i.runtime + i.layout.mainInterpreter)
 	if err != nil {
 		return Places{}, err
 	}
-	gil, err := p.gilAddress(main)
+	gil, err := i.gilAddress(main)
 	if err != nil {
 		return Places{}, err
 	}
 	if gil == 0 {
 		return Places{}, ErrGIL
 	}
-	if _, err := p.readGIL(gil); err != nil {
+	if _, err := i.readGIL(gil); err != nil {
 		return Places{}, err
 	}
-	return Places{Interpreter: main, GIL: gil, GC: p.gcAddress(main)}, nil
+	return Places{Interpreter: main, GIL: gil, GC: i.gcAddress(main)}, nil
 }
 
 // gcAddress returns the address of the state for DecodeGC, or 0 if it is not as expected. The state has a
 // pointer into itself.
-func (p *Interpreter) gcAddress(interpreter uint64) uint64 {
-	if p.layout.gc == 0 {
+func (i *Interpreter) gcAddress(interpreter uint64) uint64 {
+	if i.layout.gc == 0 {
 		return 0
 	}
-	gc := interpreter + p.layout.gc
-	youngest, err := p.word(gc + gcYoungestAddress)
+	gc := interpreter + i.layout.gc
+	youngest, err := i.word(gc + gcYoungestAddress)
 	if err != nil || youngest != gc+gcYoungest && youngest != gc+gcYoungestPacked {
 		return 0
 	}

@@ -50,18 +50,18 @@ func (g GIL) Contains(addr uint64) bool { return addr >= g.Start && addr < g.End
 
 // GILs reads the GILs of all interpreters of the process, of the main interpreter first. Most processes
 // have one GIL. Since 3.12, an interpreter can have its own. An error is ErrGIL, or that of a reading.
-func (p *Interpreter) GILs() ([]GIL, error) {
-	main, err := p.word(p.runtime + p.layout.mainInterpreter)
+func (i *Interpreter) GILs() ([]GIL, error) {
+	main, err := i.word(i.runtime + i.layout.mainInterpreter)
 	if err != nil {
 		return nil, err
 	}
 	var found []GIL
 	add := func(interpreter uint64) error {
-		at, err := p.gilAddress(interpreter)
+		at, err := i.gilAddress(interpreter)
 		if err != nil || at == 0 || len(found) > 0 && found[0].Start == at {
 			return err // an interpreter that begins or ends has no GIL
 		}
-		g, err := p.readGIL(at)
+		g, err := i.readGIL(at)
 		if err == nil {
 			found = append(found, g)
 		}
@@ -70,7 +70,7 @@ func (p *Interpreter) GILs() ([]GIL, error) {
 	if err := add(main); err != nil || len(found) == 0 {
 		return nil, errors.Join(ErrGIL, err)
 	}
-	interpreter, err := p.word(p.runtime + p.layout.interpreters)
+	interpreter, err := i.word(i.runtime + i.layout.interpreters)
 	for n := 0; err == nil && interpreter != 0; n++ {
 		if n == maxInterpreters {
 			return nil, ErrGIL
@@ -78,30 +78,30 @@ func (p *Interpreter) GILs() ([]GIL, error) {
 		if err := add(interpreter); err != nil {
 			return found, nil // it may have ended meanwhile
 		}
-		interpreter, err = p.word(interpreter + p.layout.nextInterpreter)
+		interpreter, err = i.word(interpreter + i.layout.nextInterpreter)
 	}
 	return found, nil
 }
 
 // gilAddress returns the address of an interpreter's GIL, or 0 if it has none.
-func (p *Interpreter) gilAddress(interpreter uint64) (uint64, error) {
-	if p.layout.gil == 0 {
+func (i *Interpreter) gilAddress(interpreter uint64) (uint64, error) {
+	if i.layout.gil == 0 {
 		return 0, ErrGIL
 	}
 	if interpreter == 0 {
 		return 0, nil
 	}
-	if p.layout.isGILInRuntime {
-		_, err := p.word(interpreter) // it must be an address
-		return p.runtime + p.layout.gil, err
+	if i.layout.isGILInRuntime {
+		_, err := i.word(interpreter) // it must be an address
+		return i.runtime + i.layout.gil, err
 	}
-	return p.word(interpreter + p.layout.gil)
+	return i.word(interpreter + i.layout.gil)
 }
 
 // readGIL reads a GIL and its holder.
-func (p *Interpreter) readGIL(at uint64) (GIL, error) {
+func (i *Interpreter) readGIL(at uint64) (GIL, error) {
 	var head [GILHeadBytes]byte
-	if err := p.memory.Read(at, head[:]); err != nil {
+	if err := i.memory.Read(at, head[:]); err != nil {
 		return GIL{}, err
 	}
 	g, holder, err := DecodeGIL(at, head[:])
@@ -109,10 +109,10 @@ func (p *Interpreter) readGIL(at uint64) (GIL, error) {
 		return g, err
 	}
 	var state [ThreadBytes]byte
-	if err := p.memory.Read(holder, state[:]); err != nil {
+	if err := i.memory.Read(holder, state[:]); err != nil {
 		return g, nil // the thread has ended
 	}
-	if t, _, ok := p.DecodeThread(holder, state[:]); ok {
+	if t, _, ok := i.DecodeThread(holder, state[:]); ok {
 		g.Holder = t
 	}
 	return g, nil
@@ -138,13 +138,13 @@ func DecodeGIL(at uint64, head []byte) (g GIL, holder uint64, err error) {
 
 // DecodeThread decodes the first ThreadBytes of the thread state at an address. interpreter is the
 // interpreter that it belongs to. ok is false if the bytes are of no thread state.
-func (p *Interpreter) DecodeThread(state uint64, raw []byte) (t Thread, interpreter uint64, ok bool) {
-	if len(raw) < ThreadBytes || p.layout.nativeID > ThreadBytes-8 || p.layout.threadID > ThreadBytes-8 ||
-		p.layout.interpreter > ThreadBytes-8 {
+func (i *Interpreter) DecodeThread(state uint64, raw []byte) (t Thread, interpreter uint64, ok bool) {
+	if len(raw) < ThreadBytes || i.layout.nativeID > ThreadBytes-8 || i.layout.threadID > ThreadBytes-8 ||
+		i.layout.interpreter > ThreadBytes-8 {
 		return Thread{}, 0, false
 	}
 	word := func(offset uint64) uint64 { return binary.LittleEndian.Uint64(raw[offset:]) }
-	t = Thread{State: state, Pointer: word(p.layout.threadID), NativeID: word(p.layout.nativeID)}
-	interpreter = word(p.layout.interpreter)
+	t = Thread{State: state, Pointer: word(i.layout.threadID), NativeID: word(i.layout.nativeID)}
+	interpreter = word(i.layout.interpreter)
 	return t, interpreter, interpreter != 0 && t.NativeID != 0 && t.NativeID < 1<<31
 }

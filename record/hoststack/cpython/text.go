@@ -5,13 +5,13 @@ package cpython
 import "encoding/binary"
 
 // text reads the string object to which the word at an address points. It cuts long strings.
-func (p *Interpreter) text(pointer uint64) (string, error) {
-	object, err := p.word(pointer)
+func (i *Interpreter) text(pointer uint64) (string, error) {
+	object, err := i.word(pointer)
 	if err != nil {
 		return "", err
 	}
 	var head [24]byte // length, hash, state
-	if err := p.memory.Read(object+16, head[:]); err != nil {
+	if err := i.memory.Read(object+16, head[:]); err != nil {
 		return "", err
 	}
 	length := binary.LittleEndian.Uint64(head[:])
@@ -21,17 +21,17 @@ func (p *Interpreter) text(pointer uint64) (string, error) {
 		return "", ErrFrame
 	}
 	length = min(length, maxTextBytes)
-	data := object + p.layout.asciiBytes
+	data := object + i.layout.asciiBytes
 	if !isASCII {
 		// PyCompactUnicodeObject adds the length and the address of the UTF-8 form, and the length
 		// of the wchar_t form before 3.12.
 		data += 16
-		if p.layout.asciiBytes == 48 {
+		if i.layout.asciiBytes == 48 {
 			data += 8
 		}
 	}
 	raw := make([]byte, int(length)*kind)
-	if err := p.memory.Read(data, raw); err != nil {
+	if err := i.memory.Read(data, raw); err != nil {
 		return "", err
 	}
 	return decode(raw, kind), nil

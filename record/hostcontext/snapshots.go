@@ -18,30 +18,30 @@ import (
 )
 
 const (
-	// lookTime bounds the reads of one process in one look.
-	lookTime = 2 * time.Second
-	// maxLookCPU is the share of a processor that looks may take in ModeAuto, apart from firstLookCPU.
-	maxLookCPU = 0.01
-	// firstLookCPU is CPU time for the unwind tables and symbols of a process, which are read once.
-	firstLookCPU = 300 * time.Millisecond
-	// minHz is the lowest rate of looks.
+	// snapshotTime bounds the reads of one process in one snapshot.
+	snapshotTime = 2 * time.Second
+	// maxSnapshotCPU is the share of a processor that snapshots may take in ModeAuto, apart from firstSnapshotCPU.
+	maxSnapshotCPU = 0.01
+	// firstSnapshotCPU is CPU time for the unwind tables and symbols of a process, which are read once.
+	firstSnapshotCPU = 300 * time.Millisecond
+	// minHz is the lowest rate of snapshots.
 	minHz = 2
 )
 
-// looks takes the stacks of watched threads while they wait.
-type looks struct {
-	recorder *Recorder
-	looker   *hoststack.Looker
-	hz       float64
-	creditNs float64      // CPU time that looks may take now
-	changes  int          // of the watched threads that are sampled
-	lost     int64        // samples
-	pids     map[int]bool // processes that the looker knows
+// snapshotLoop takes the stacks of watched threads while they wait.
+type snapshotLoop struct {
+	recorder    *Recorder
+	snapshotter *hoststack.Snapshotter
+	hz          float64
+	creditNs    float64      // CPU time that snapshots may take now
+	changes     int          // of the watched threads that are sampled
+	lost        int64        // samples
+	pids        map[int]bool // processes that the snapshotter knows
 }
 
-// runLooks looks at threads until stop is closed. Without the privileges for it, waits have no stacks.
-func (r *Recorder) runLooks(stop <-chan struct{}) {
-	looker, err := hoststack.Open()
+// runSnapshots takes snapshots until stop is closed. Without the privileges for it, waits have no stacks.
+func (r *Recorder) runSnapshots(stop <-chan struct{}) {
+	snapshotter, err := hoststack.Open()
 	if err != nil {
 		text := fmt.Sprintf("waits have no stacks, and there are no CPU samples: %v", err)
 		r.note(text)
@@ -50,26 +50,26 @@ func (r *Recorder) runLooks(stop <-chan struct{}) {
 		}
 		return
 	}
-	defer looker.Close()
-	l := &looks{
-		recorder: r,
-		looker:   looker,
-		hz:       r.opt.Mode.hz(),
-		creditNs: float64(firstLookCPU),
-		pids:     make(map[int]bool),
+	defer snapshotter.Close()
+	l := &snapshotLoop{
+		recorder:    r,
+		snapshotter: snapshotter,
+		hz:          r.opt.Mode.hz(),
+		creditNs:    float64(firstSnapshotCPU),
+		pids:        make(map[int]bool),
 	}
 	meter := startMeter()
 	defer meter.end()
 	var used int64
 	second := time.Now()
-	lookerCPU := looker.CPUNs()
+	snapshotterCPU := snapshotter.CPUNs()
 	for !clock.Sleep(stop, time.Duration(float64(time.Second)/l.hz)) {
 		l.setSampled()
-		l.look()
+		l.takeDue()
 		l.readSamples()
-		cpu := looker.CPUNs()
-		used += meter.take() + cpu - lookerCPU
-		lookerCPU = cpu
+		cpu := snapshotter.CPUNs()
+		used += meter.take() + cpu - snapshotterCPU
+		snapshotterCPU = cpu
 		if passed := time.Since(second); passed >= time.Second {
 			r.addCost(used)
 			l.pace(float64(used), passed)
@@ -82,7 +82,7 @@ func (r *Recorder) runLooks(stop <-chan struct{}) {
 }
 
 // setSampled samples all watched threads while they run.
-func (l *looks) setSampled() {
+func (l *snapshotLoop) setSampled() {
 	changes := l.recorder.threads.countChanges()
 	if changes == l.changes {
 		return
@@ -92,11 +92,11 @@ func (l *looks) setSampled() {
 	for _, t := range l.recorder.threads.all() {
 		tids[t.pid] = append(tids[t.pid], t.tid)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+	ctx, cancel := context.WithTimeout(context.Background(), snapshotTime)
 	defer cancel()
 	for pid, list := range tids {
 		l.pids[pid] = true
-		err := l.looker.SetSampled(ctx, pid, list, int(l.recorder.opt.Mode.hz()))
+		err := l.snapshotter.SetSampled(ctx, pid, list, int(l.recorder.opt.Mode.hz()))
 		if err != nil && !errors.Is(err, process.ErrNoProcess) {
 			l.recorder.note(fmt.Sprintf("some threads have no samples: %v", err))
 		}
@@ -104,10 +104,10 @@ func (l *looks) setSampled() {
 }
 
 // readSamples sends the rows of samples.
-func (l *looks) readSamples() {
-	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+func (l *snapshotLoop) readSamples() {
+	ctx, cancel := context.WithTimeout(context.Background(), snapshotTime)
 	defer cancel()
-	samples, lost, err := l.looker.Samples(ctx)
+	samples, lost, err := l.snapshotter.Samples(ctx)
 	if err != nil {
 		l.recorder.note(fmt.Sprintf("some threads have no samples: %v", err))
 	}
@@ -139,29 +139,29 @@ func (l *looks) readSamples() {
 	l.recorder.send(rows)
 }
 
-// pace sets the rate of looks by the CPU time that they took in a time.
-func (l *looks) pace(usedNs float64, passed time.Duration) {
+// pace sets the rate of snapshots by the CPU time that they took in a time.
+func (l *snapshotLoop) pace(usedNs float64, passed time.Duration) {
 	if l.recorder.opt.Mode == ModeFull {
 		return
 	}
 	share := usedNs / float64(passed)
-	l.creditNs = min(l.creditNs+(maxLookCPU-share)*float64(passed), float64(firstLookCPU))
+	l.creditNs = min(l.creditNs+(maxSnapshotCPU-share)*float64(passed), float64(firstSnapshotCPU))
 	switch full := l.recorder.opt.Mode.hz(); {
-	case share > maxLookCPU && l.creditNs < 0:
-		l.hz = max(minHz, l.hz*max(0.25, maxLookCPU/share))
-		l.recorder.note("looks took 1 % of a processor: threads were looked at less often for a while")
-	case share < maxLookCPU/2 && l.hz < full:
+	case share > maxSnapshotCPU && l.creditNs < 0:
+		l.hz = max(minHz, l.hz*max(0.25, maxSnapshotCPU/share))
+		l.recorder.note("snapshots took 1 % of a processor: they were taken less often for a while")
+	case share < maxSnapshotCPU/2 && l.hz < full:
 		l.hz = min(full, 1.5*l.hz)
 	}
 }
 
-// youngestLooked is the age of a wait from which a look takes its stack. So a wait that lasts longer than it
-// and the time between looks has its own stack. Looks take stacks of shorter waits only after the thread
+// youngestTaken is the age of a wait from which a snapshot takes its stack. So a wait that lasts longer than it
+// and the time between snapshots has its own stack. Snapshots take stacks of shorter waits only after the thread
 // had a wait in a place without a known stack.
-const youngestLooked = 5 * time.Millisecond
+const youngestTaken = 5 * time.Millisecond
 
-// look takes the stacks of threads that have been waiting for a while, once for each wait.
-func (l *looks) look() {
+// takeDue takes the stacks of threads that have been waiting for a while, once for each wait.
+func (l *snapshotLoop) takeDue() {
 	now := clock.ReadNs(unix.CLOCK_MONOTONIC)
 	due := make(map[int][]int)
 	for _, t := range l.recorder.threads.all() {
@@ -170,30 +170,30 @@ func (l *looks) look() {
 			continue
 		}
 		id := waitID(&account)
-		youngest := youngestLooked
+		youngest := youngestTaken
 		if t.wantsStack.Load() {
 			youngest = minWait
 		}
-		if account.Open.OnNs-account.Open.OffNs < uint64(youngest) || t.lookedAt == id {
+		if account.Open.OnNs-account.Open.OffNs < uint64(youngest) || t.takenWait == id {
 			continue
 		}
-		t.lookedAt = id
+		t.takenWait = id
 		due[t.pid] = append(due[t.pid], t.tid)
 	}
 	for pid, tids := range due {
-		l.glance(pid, tids)
+		l.take(pid, tids)
 	}
 }
 
-// waitID identifies a wait of a thread: by its begin, which is never 0.
+// waitID identifies a wait of a thread: by its start, which is never 0.
 func waitID(t *switches.Thread) uint64 { return t.Open.OffNs }
 
-// glance takes the stacks of threads of one process.
-func (l *looks) glance(pid int, tids []int) {
-	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+// take takes the stacks of threads of one process.
+func (l *snapshotLoop) take(pid int, tids []int) {
+	ctx, cancel := context.WithTimeout(context.Background(), snapshotTime)
 	defer cancel()
 	l.pids[pid] = true
-	found, err := l.looker.Glance(ctx, pid, tids)
+	found, err := l.snapshotter.TakePartial(ctx, pid, tids)
 	switch {
 	case errors.Is(err, process.ErrNoProcess):
 	case err != nil:
@@ -209,11 +209,11 @@ func (l *looks) glance(pid int, tids []int) {
 	}
 }
 
-// forgetProcesses releases what the looker keeps for processes without watched threads.
-func (l *looks) forgetProcesses() {
+// forgetProcesses releases what the snapshotter keeps for processes without watched threads.
+func (l *snapshotLoop) forgetProcesses() {
 	for pid := range l.pids {
 		if !l.recorder.threads.has(pid) {
-			l.looker.Forget(pid)
+			l.snapshotter.Forget(pid)
 			delete(l.pids, pid)
 		}
 	}

@@ -25,8 +25,8 @@ import (
 	"github.com/gpurec/gpurec/symbolize/elftest"
 )
 
-// openLooker opens a Looker for a test, which needs root.
-func openLooker(t testing.TB) *Looker {
+// openSnapshotter opens a Snapshotter for a test, which needs root.
+func openSnapshotter(t testing.TB) *Snapshotter {
 	t.Helper()
 	l, err := Open()
 	if err != nil {
@@ -91,14 +91,14 @@ func (p *program) waitForThreads(t testing.TB, waiting, running int) {
 	t.Fatalf("process %d has not %d waiting threads", p.pid, waiting)
 }
 
-// look takes one look.
-func look(t testing.TB, l *Looker, pid int) *Look {
+// takeSnapshot takes one snapshot.
+func takeSnapshot(t testing.TB, l *Snapshotter, pid int) *ProcessSnapshot {
 	t.Helper()
-	look, err := l.Look(context.Background(), pid)
+	taken, err := l.Take(context.Background(), pid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return look
+	return taken
 }
 
 // functions returns the function names of frames of a type, innermost first, without those that the
@@ -173,7 +173,7 @@ func ownFunctions(th *Thread, module string) []string {
 }
 
 // checkWaits compares the threads of waits.c with the truth.
-func checkWaits(t *testing.T, l *Look) {
+func checkWaits(t *testing.T, l *ProcessSnapshot) {
 	t.Helper()
 	if len(l.Threads) != len(waitsTruth) {
 		t.Errorf("%d threads, not %d", len(l.Threads), len(waitsTruth))
@@ -203,20 +203,20 @@ func checkWaits(t *testing.T, l *Look) {
 
 func TestThreadsOfAllKinds(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
-	l := openLooker(t)
+	l := openSnapshotter(t)
 	p := start(t, elftest.Compile(t, "testdata/waits.c", "waits", "-pthread", "-w"))
 	p.goOn(t)
 	p.waitForThreads(t, len(waitsTruth)-1, 1)
-	for range 3 { // the second look uses what the first one has read
-		checkWaits(t, look(t, l, p.pid))
+	for range 3 { // the second snapshot uses what the first one has read
+		checkWaits(t, takeSnapshot(t, l, p.pid))
 	}
 }
 
-// TestWithoutCopiedStacks looks as on kernels before 5.18: all stacks are read later, and count only if
+// TestWithoutCopiedStacks takes snapshots as on kernels before 5.18: all stacks are read later, and count only if
 // their thread has not run.
 func TestWithoutCopiedStacks(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
-	l := openLooker(t)
+	l := openSnapshotter(t)
 	plain, err := snapshot.OpenPlain()
 	if err != nil {
 		t.Fatal(err)
@@ -226,11 +226,11 @@ func TestWithoutCopiedStacks(t *testing.T) {
 	p := start(t, elftest.Compile(t, "testdata/waits.c", "waits", "-pthread", "-w"))
 	p.goOn(t)
 	p.waitForThreads(t, len(waitsTruth)-1, 1)
-	checkWaits(t, look(t, l, p.pid))
+	checkWaits(t, takeSnapshot(t, l, p.pid))
 	moving := start(t, elftest.Compile(t, "testdata/depths.c", "depths", "-pthread", "-w"), "20", "5000")
 	moving.waitForDepths(t)
 	for range 10 {
-		for _, th := range look(t, l, moving.pid).Threads {
+		for _, th := range takeSnapshot(t, l, moving.pid).Threads {
 			checkCDepth(t, &th)
 		}
 	}
@@ -239,15 +239,15 @@ func TestWithoutCopiedStacks(t *testing.T) {
 // TestNoSuchProcess checks the errors of a number without a process.
 func TestNoSuchProcess(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
-	l := openLooker(t)
-	if _, err := l.Look(context.Background(), 1<<22+1); !errors.Is(err, process.ErrNoProcess) {
+	l := openSnapshotter(t)
+	if _, err := l.Take(context.Background(), 1<<22+1); !errors.Is(err, process.ErrNoProcess) {
 		t.Errorf("the error is %v", err)
 	}
 	command := exec.Command("true")
 	if err := command.Run(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Look(context.Background(), command.Process.Pid); !errors.Is(err, process.ErrNoProcess) {
+	if _, err := l.Take(context.Background(), command.Process.Pid); !errors.Is(err, process.ErrNoProcess) {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -255,14 +255,14 @@ func TestNoSuchProcess(t *testing.T) {
 // TestMovingThreads checks that no stack is torn: the innermost function names the depth.
 func TestMovingThreads(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
-	l := openLooker(t)
+	l := openSnapshotter(t)
 	file := elftest.Compile(t, "testdata/depths.c", "depths", "-pthread", "-w")
 	for _, wait := range []string{"2000", "100", "10"} {
 		p := start(t, file, "20", wait)
 		p.waitForDepths(t)
 		right, missed := 0, 0
 		for range 50 {
-			for _, th := range look(t, l, p.pid).Threads {
+			for _, th := range takeSnapshot(t, l, p.pid).Threads {
 				if th.Status == StatusMissed {
 					missed++
 				} else if checkCDepth(t, &th) {

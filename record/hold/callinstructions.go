@@ -9,22 +9,22 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 )
 
-// callSites returns the addresses of the instructions in code that call or jump to a function
+// callInstructions returns the addresses of the instructions in code that call or jump to a function
 // directly. code begins at address base. It returns nil for a CPU architecture that it does not know,
 // or if it cannot tell where instructions begin.
-func callSites(machine elf.Machine, code []byte, base, function uint64) []uint64 {
+func callInstructions(machine elf.Machine, code []byte, base, function uint64) []uint64 {
 	switch machine {
 	case elf.EM_X86_64:
-		return callSitesX86(code, base, function)
+		return callInstructionsX86(code, base, function)
 	case elf.EM_AARCH64:
-		return callSitesARM64(code, base, function)
+		return callInstructionsARM64(code, base, function)
 	}
 	return nil
 }
 
-// callSitesX86 decodes all instructions from the start of the code. It compares the result with a
+// callInstructionsX86 decodes all instructions from the start of the code. It compares the result with a
 // search for the bytes of such calls: a difference means that data is between the instructions.
-func callSitesX86(code []byte, base, function uint64) (sites []uint64) {
+func callInstructionsX86(code []byte, base, function uint64) (sites []uint64) {
 	const callOrJump, bytesOfCall = 0xe8 &^ 1, 5 // e8 is a call, e9 a jump, with a 32-bit distance
 	leadsTo := func(at int) bool {
 		distance := int64(int32(binary.LittleEndian.Uint32(code[at+1:])))
@@ -53,7 +53,7 @@ func callSitesX86(code []byte, base, function uint64) (sites []uint64) {
 	return sites
 }
 
-func callSitesARM64(code []byte, base, function uint64) (sites []uint64) {
+func callInstructionsARM64(code []byte, base, function uint64) (sites []uint64) {
 	for at := 0; at+4 <= len(code); at += 4 {
 		word := binary.LittleEndian.Uint32(code[at:])
 		distance := int64(int32(word<<6)) >> 6 * 4

@@ -12,35 +12,40 @@ import (
 )
 
 const (
-	// mappingsAge is the age at which a glance reads mappings again.
+	// mappingsAge is the age at which a partial snapshot reads mappings again.
 	mappingsAge = 10 * time.Second
 	// newMappingsAge is the age at which it does so if a stack has code outside of known mappings.
 	newMappingsAge = time.Second
 )
 
-// Glance takes the stacks of some threads of a process that wait, with one try for each: threads that run
-// or that have moved meanwhile are left out. It is Look for frequent use: mappings and interpreter are up to ten
+// TakePartial takes the stacks of some threads of a process that wait, with one try for each: threads that run
+// or that have moved meanwhile are left out. It is Take for frequent use: mappings and interpreter are up to ten
 // seconds old. tids are numbers in the caller's PID namespace. The error is a *process.Error if there is
 // no such process.
-func (l *Looker) Glance(ctx context.Context, pid int, tids []int) ([]Thread, error) {
-	t, err := l.open(pid)
+func (sn *Snapshotter) TakePartial(ctx context.Context, pid int, tids []int) ([]Thread, error) {
+	t, err := sn.open(pid)
 	if err != nil {
 		return nil, err
 	}
-	r := l.newGlance(t, pid)
-	if err := l.runWithDeadline(ctx, t, r, func(ctx context.Context) error { return r.glance(ctx, tids) }); err != nil {
+	r := sn.newPartial(t, pid)
+	if err := sn.runWithDeadline(
+		ctx,
+		t,
+		r,
+		func(ctx context.Context) error { return r.takeThreads(ctx, tids) },
+	); err != nil {
 		return nil, err
 	}
-	return r.finishGlance(), nil
+	return r.finishPartial(), nil
 }
 
-// newGlance returns the rounds of a glance.
-func (l *Looker) newGlance(t *target, pid int) *rounds {
-	return &rounds{looker: l, target: t, pid: pid, found: make(map[uint32]*candidate), round: 1, isGlance: true}
+// newPartial returns the rounds of a partial snapshot.
+func (sn *Snapshotter) newPartial(t *target, pid int) *rounds {
+	return &rounds{snapshotter: sn, target: t, pid: pid, found: make(map[uint32]*candidate), round: 1, isPartial: true}
 }
 
-// finishGlance returns the threads with a stack. After a timeout it returns none.
-func (r *rounds) finishGlance() []Thread {
+// finishPartial returns the threads with a stack. After a timeout it returns none.
+func (r *rounds) finishPartial() []Thread {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.timedOut || len(r.found) == 0 {
@@ -54,23 +59,23 @@ func (r *rounds) finishGlance() []Thread {
 	return threads
 }
 
-// CPUNs returns the CPU time of all looks so far, ns. Safe for concurrent use.
-func (l *Looker) CPUNs() int64 { return l.cpuNs.Load() }
+// CPUNs returns the CPU time of all snapshots so far, ns. Safe for concurrent use.
+func (sn *Snapshotter) CPUNs() int64 { return sn.cpuNs.Load() }
 
 // Forget releases what is kept for a process.
-func (l *Looker) Forget(pid int) {
-	if s := l.sampled[pid]; s != nil {
+func (sn *Snapshotter) Forget(pid int) {
+	if s := sn.sampled[pid]; s != nil {
 		s.close()
-		delete(l.sampled, pid)
+		delete(sn.sampled, pid)
 	}
-	if t := l.targets[pid]; t != nil && t.stuck == nil {
+	if t := sn.targets[pid]; t != nil && t.stuck == nil {
 		t.process.Close()
-		delete(l.targets, pid)
-		l.reader.ForgetLinks()
+		delete(sn.targets, pid)
+		sn.reader.ForgetLinks()
 	}
 }
 
-// readFirst reads the states of threads before the glance.
+// readFirst reads the states of threads before the partial snapshot.
 func (r *rounds) readFirst(tids []int) error {
 	r.first = make(map[uint32]*snapshot.Snapshot)
 	for _, tid := range tids {
@@ -82,27 +87,27 @@ func (r *rounds) readFirst(tids []int) error {
 	return nil
 }
 
-// glance takes the stacks of some threads.
-func (r *rounds) glance(ctx context.Context, tids []int) error {
+// takeThreads takes the stacks of some threads.
+func (r *rounds) takeThreads(ctx context.Context, tids []int) error {
 	if err := r.readFirst(tids); err != nil || len(r.first) == 0 {
 		return err
 	}
-	if err := r.prepareGlance(); err != nil {
+	if err := r.preparePartial(); err != nil {
 		return err
 	}
 	for _, tid := range tids {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err := r.glanceAt(tid); err != nil {
+		if err := r.takeThread(tid); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// prepareGlance makes mappings and Python threads current.
-func (r *rounds) prepareGlance() error {
+// preparePartial makes mappings and Python threads current.
+func (r *rounds) preparePartial() error {
 	t := r.target
 	age := time.Since(t.checkedAt)
 	if age > mappingsAge || t.space.hasUnknown && age > newMappingsAge {
@@ -121,8 +126,8 @@ func (r *rounds) prepareGlance() error {
 	return nil
 }
 
-// glanceAt takes the stack of one thread. The stack counts if the thread did not run until all was read.
-func (r *rounds) glanceAt(tid int) error {
+// takeThread takes the stack of one thread. The stack counts if the thread did not run until all was read.
+func (r *rounds) takeThread(tid int) error {
 	var c *candidate
 	if err := r.reader.OneStack(r.pid, tid, func(s *snapshot.Snapshot) { c = r.unwind(s) }); err != nil || c == nil {
 		return err

@@ -22,8 +22,8 @@ import (
 	"github.com/gpurec/gpurec/record/process"
 )
 
-// DefaultDeadline is the longest time for reads of a process's memory in one look, if the context of the
-// look has no deadline.
+// DefaultDeadline is the longest time for reads of a process's memory in one snapshot, if the context of the
+// snapshot has no deadline.
 const DefaultDeadline = 10 * time.Second
 
 // Reasons why Open fails.
@@ -34,9 +34,9 @@ var (
 	ErrTooOld = snapshot.ErrTooOld
 )
 
-// Looker looks at processes. It keeps unwind tables and symbols from look to look. Its methods must
+// Snapshotter takes snapshots of processes. It keeps unwind tables and symbols from snapshot to snapshot. Its methods must
 // not run concurrently. Close releases it.
-type Looker struct {
+type Snapshotter struct {
 	reader  *snapshot.Reader
 	targets map[int]*target
 	kernel  map[uint64]format.Frame // kernel functions by address
@@ -49,30 +49,30 @@ type Looker struct {
 type target struct {
 	process *process.Process
 	space   *space
-	// facts are read in the first look. Only one look of a process runs at a time.
+	// facts are read in the first snapshot. Only one snapshot of a process runs at a time.
 	facts       *process.Facts
-	descriptors descriptors // for the caller of Look only
-	// interpreter is the Python of the process at checkedAt, nil for none. Only glances keep it.
+	descriptors descriptors // for the caller of Take only
+	// interpreter is the Python of the process at checkedAt, nil for none. Only partial snapshots keep it.
 	interpreter *cpython.Interpreter
 	checkedAt   time.Time
-	// stuck is not nil while a look waits for the process beyond its deadline.
+	// stuck is not nil while a snapshot waits for the process beyond its deadline.
 	stuck chan struct{}
 }
 
 // Open loads the BPF programs. Errors are those of snapshot.Open.
-func Open() (*Looker, error) {
+func Open() (*Snapshotter, error) {
 	reader, err := snapshot.Open()
 	if err != nil {
 		return nil, err
 	}
-	return &Looker{
+	return &Snapshotter{
 		reader: reader, targets: make(map[int]*target), kernel: make(map[uint64]format.Frame), files: newFileCache(),
 		sampled: make(map[int]*sampled),
 	}, nil
 }
 
-// DropPrivileges gives up all capabilities that looks do not need, on all threads of this process and
-// permanently: the processes control the data that looks read.
+// DropPrivileges gives up all capabilities that snapshots do not need, on all threads of this process and
+// permanently: the processes control the data that snapshots read.
 func DropPrivileges() error {
 	return privilege.DropCapabilities([]privilege.Capability{
 		unix.CAP_BPF, unix.CAP_PERFMON, // iterators, CPU clocks, and new programs after a timeout
@@ -82,28 +82,28 @@ func DropPrivileges() error {
 }
 
 // Close releases programs and files.
-func (l *Looker) Close() {
-	for _, s := range l.sampled {
+func (sn *Snapshotter) Close() {
+	for _, s := range sn.sampled {
 		s.close()
 	}
-	l.reader.Close()
-	for _, t := range l.targets {
+	sn.reader.Close()
+	for _, t := range sn.targets {
 		t.process.Close()
 	}
-	l.files.close()
+	sn.files.close()
 }
 
-// Look takes the stacks of all threads of a process. It reads memory of the process until the
+// Take takes the stacks of all threads of a process. It reads memory of the process until the
 // deadline of ctx. The error is a *process.Error if there is no such process.
-func (l *Looker) Look(ctx context.Context, pid int) (*Look, error) {
+func (sn *Snapshotter) Take(ctx context.Context, pid int) (*ProcessSnapshot, error) {
 	begin := time.Now()
-	t, err := l.open(pid)
+	t, err := sn.open(pid)
 	if err != nil {
 		return nil, err
 	}
-	look := &Look{Pid: pid, Name: t.process.Comm, Taken: begin}
-	r := &rounds{looker: l, target: t, pid: pid, look: look, found: make(map[uint32]*candidate)}
-	if err := l.reader.Reset(); err != nil {
+	result := &ProcessSnapshot{Pid: pid, Name: t.process.Comm, Taken: begin}
+	r := &rounds{snapshotter: sn, target: t, pid: pid, result: result, found: make(map[uint32]*candidate)}
+	if err := sn.reader.Reset(); err != nil {
 		return nil, err
 	}
 	if r.before, err = r.states(); err != nil {
@@ -113,17 +113,17 @@ func (l *Looker) Look(ctx context.Context, pid int) (*Look, error) {
 		return nil, &process.Error{Pid: pid, Comm: t.process.Comm, Err: process.ErrNoProcess}
 	}
 	r.first = r.before
-	if err := l.runWithDeadline(ctx, t, r, r.run); err != nil {
+	if err := sn.runWithDeadline(ctx, t, r, r.run); err != nil {
 		return nil, err
 	}
 	r.finish()
-	look.Took = time.Since(begin)
-	return look, nil
+	result.Took = time.Since(begin)
+	return result, nil
 }
 
 // open returns the target of a pid. A reused pid is another process.
-func (l *Looker) open(pid int) (*target, error) {
-	if t := l.targets[pid]; t != nil {
+func (sn *Snapshotter) open(pid int) (*target, error) {
+	if t := sn.targets[pid]; t != nil {
 		if t.process.Alive() {
 			if t.stuck == nil {
 				t.process.RereadComm()
@@ -131,20 +131,20 @@ func (l *Looker) open(pid int) (*target, error) {
 			return t, nil
 		}
 		t.process.Close()
-		delete(l.targets, pid)
+		delete(sn.targets, pid)
 	}
 	p, err := process.Open(pid)
 	if err != nil {
 		return nil, err
 	}
-	t := &target{process: p, space: newSpace(p, l.files), descriptors: descriptors{process: p}}
-	l.targets[pid] = t
+	t := &target{process: p, space: newSpace(p, sn.files), descriptors: descriptors{process: p}}
+	sn.targets[pid] = t
 	return t, nil
 }
 
-// runWithDeadline runs the rounds in a goroutine, because reads of the process can wait without end.
-// After the deadline, that goroutine keeps the reader until it ends, and the Looker gets another one.
-func (l *Looker) runWithDeadline(
+// runWithDeadline runs the rounds in a goroutine, because reads of the process can block.
+// After the deadline, that goroutine keeps the reader until it ends, and the Snapshotter gets another one.
+func (sn *Snapshotter) runWithDeadline(
 	ctx context.Context, t *target, r *rounds, run func(context.Context) error,
 ) error {
 	if t.stuck != nil {
@@ -162,14 +162,14 @@ func (l *Looker) runWithDeadline(
 		defer cancel()
 	}
 	done, ended := make(chan error, 1), make(chan struct{})
-	r.reader = l.reader
+	r.reader = sn.reader
 	go func() {
 		defer close(ended)
 		runtime.LockOSThread() // to read its CPU time
 		defer runtime.UnlockOSThread()
 		before := clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID)
 		err := run(ctx)
-		l.cpuNs.Add(clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID) - before)
+		sn.cpuNs.Add(clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID) - before)
 		done <- err
 	}()
 	select {
@@ -188,7 +188,7 @@ func (l *Looker) runWithDeadline(
 	if err != nil {
 		return fmt.Errorf("a read of the process timed out: %w", err)
 	}
-	l.reader = reader
+	sn.reader = reader
 	go func() {
 		<-ended
 		r.reader.Close()
@@ -197,19 +197,19 @@ func (l *Looker) runWithDeadline(
 }
 
 // nameKernelFrames returns the frames of a kernel stack.
-func (l *Looker) nameKernelFrames(s *snapshot.Snapshot) []format.Frame {
+func (sn *Snapshotter) nameKernelFrames(s *snapshot.Snapshot) []format.Frame {
 	var frames []format.Frame
 	for _, addr := range s.KernelStack() {
-		frame, ok := l.kernel[addr]
+		frame, ok := sn.kernel[addr]
 		if !ok {
 			frame = format.Frame{Type: FrameKernel, Addr: int64(addr), Module: "kernel"}
-			if function, module, err := l.reader.KernelSymbol(addr); err == nil {
+			if function, module, err := sn.reader.KernelSymbol(addr); err == nil {
 				frame.Func, frame.SystemName = function, function
 				if module != "" {
 					frame.Module = module
 				}
 			}
-			l.kernel[addr] = frame
+			sn.kernel[addr] = frame
 		}
 		frames = append(frames, frame)
 	}
