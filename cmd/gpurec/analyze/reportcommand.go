@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/cmd/gpurec/size"
@@ -12,9 +14,12 @@ import (
 )
 
 // newReportCommand returns the subcommand of a report.
-func newReportCommand(d *report.Definition) *cobra.Command {
+func newReportCommand(d *report.Definition) *cobra.Command { return newNamedCommand(d, d.Name) }
+
+// newNamedCommand returns the subcommand of a report under one of its names. JSON has the name that was called.
+func newNamedCommand(d *report.Definition, name string) *cobra.Command {
 	f := newReportFlags(d)
-	cmd := &cobra.Command{Use: d.Name + " " + describeArguments(d), Short: d.Short, Long: d.Long, Example: d.Example}
+	cmd := &cobra.Command{Use: name + " " + describeArguments(d), Short: d.Short, Long: d.Long, Example: d.Example}
 	switch d.Recordings {
 	case report.OneRecording:
 		cmd.Args = cobra.MaximumNArgs(1)
@@ -38,15 +43,29 @@ func newReportCommand(d *report.Definition) *cobra.Command {
 		if err := f.checkSupported(report.Always); err != nil {
 			return err
 		}
-		return f.runReport(args, run)
+		return f.runReport(args, report.Runner{Run: withName(name, d, run.Run), RunJob: run.RunJob})
 	}
 	return cmd
 }
 
+// withName returns run with a former name in its report, so that scripts that call it find the name that they expect.
+func withName(name string, d *report.Definition, run report.RunFunc) report.RunFunc {
+	if name == d.Name {
+		return run
+	}
+	return func(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
+		r, err := run(t, opt)
+		if r != nil {
+			r.Command = name
+		}
+		return r, err
+	}
+}
+
 // newAliasCommand returns the subcommand of a report under a former name, which help and completion leave out.
 func newAliasCommand(d *report.Definition, name string) *cobra.Command {
-	cmd := newReportCommand(d)
-	cmd.Use, cmd.Hidden = name+" "+describeArguments(d), true
+	cmd := newNamedCommand(d, name)
+	cmd.Hidden = true
 	return cmd
 }
 
