@@ -50,7 +50,12 @@ func (t *Timeline) readEvents() error {
 		}
 	}
 	slices.SortStableFunc(t.Events, func(a, b livemem.MemoryEvent) int {
-		return cmp.Or(cmp.Compare(a.AtNs, b.AtNs), cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Kind, b.Kind))
+		return cmp.Or(
+			cmp.Compare(a.AtNs, b.AtNs),
+			cmp.Compare(a.Pid, b.Pid),
+			cmp.Compare(a.Kind, b.Kind),
+			cmp.Compare(a.Context, b.Context), // contexts come from a map
+		)
 	})
 	return nil
 }
