@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/analyzetest"
+	"github.com/gpurec/gpurec/analyze/export/digest"
 	"github.com/gpurec/gpurec/analyze/export/html"
 	"github.com/gpurec/gpurec/analyze/export/perfetto"
 	"github.com/gpurec/gpurec/analyze/export/pprof"
@@ -51,6 +52,10 @@ func TestPassesOfEachCommand(t *testing.T) {
 	for _, c := range append(commands, []command{
 		{"page", func(tl *timeline.Timeline) error {
 			_, err := html.WritePage(tl, io.Discard, html.Options{})
+			return err
+		}},
+		{"digest", func(tl *timeline.Timeline) error {
+			_, err := digest.Collect(tl, digest.Options{})
 			return err
 		}},
 		{"perfetto", func(tl *timeline.Timeline) error {

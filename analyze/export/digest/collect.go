@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze"
+	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -29,12 +30,23 @@ type collector struct {
 	opt    Options
 	digest *Digest
 	hits   []hitFinding
+	// collected has the reports that share a survey, by name.
+	collected map[string]collectedReport
+}
+
+// collectedReport is a report in the survey of a digest, or the reason why it cannot be made.
+type collectedReport struct {
+	finish report.FinishFunc
+	err    error
 }
 
 // Collect returns the digest of a recording. It runs the report rules, the summary and the reports of subjects. Its
 // errors are those of the reports, except that it notes a report whose classes of calls were not recorded.
 func Collect(t *timeline.Timeline, opt Options) (*Digest, error) {
-	c := &collector{t: t, opt: opt, digest: &Digest{Name: opt.Name}}
+	c := &collector{t: t, opt: opt, digest: &Digest{Name: opt.Name}, collected: make(map[string]collectedReport)}
+	if err := c.readRecording(); err != nil {
+		return nil, err
+	}
 	ruled, err := c.run("rules")
 	if err != nil {
 		return nil, err
@@ -98,12 +110,45 @@ func orderBySeverity(findings []Finding) (ordered []Finding) {
 	return ordered
 }
 
+// options returns the options of all reports.
+func (c *collector) options() query.Options {
+	return query.Options{Filter: c.opt.Filter, Top: ReadRows}
+}
+
+// readRecording reads the recording once for the rules and most subjects.
+func (c *collector) readRecording() error {
+	if c.opt.Progress != nil {
+		c.opt.Progress("recording")
+	}
+	sv := survey.New(c.t.NewView(), &c.opt.Filter)
+	names := []string{"rules"}
+	for i := range subjects {
+		// Without events of allocators, a survey that follows the program's memory sees no state of them from before.
+		if name := subjects[i].report; len(c.t.Allocations) > 0 || name != "frag" {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
+		if collect := analyze.FindReport(name).Collect; collect != nil {
+			finish, err := collect(sv, c.options())
+			c.collected[name] = collectedReport{finish, err}
+		}
+	}
+	return sv.Read()
+}
+
 // run computes a report.
 func (c *collector) run(name string) (*report.Report, error) {
 	if c.opt.Progress != nil {
 		c.opt.Progress(name)
 	}
-	return analyze.FindReport(name).Run(c.t, query.Options{Filter: c.opt.Filter, Top: ReadRows})
+	if r, ok := c.collected[name]; ok {
+		if r.err != nil {
+			return nil, r.err
+		}
+		return r.finish()
+	}
+	return analyze.FindReport(name).Run(c.t, c.options())
 }
 
 // addHits adds a finding for each hit of a rule that is not folded, with its evidence, and the check of the rules.

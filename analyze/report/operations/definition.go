@@ -29,4 +29,5 @@ recording needs GPU times (gpurec record --gpu-time).`,
 	Sections: Sections,
 	Needs:    NeededCallClasses,
 	Run:      Run,
+	Collect:  Collect,
 }

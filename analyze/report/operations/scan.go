@@ -11,8 +11,8 @@ import (
 	"github.com/gpurec/gpurec/symbolize"
 )
 
-// survey has the activity of a recording, and selects the rows of the tables.
-type survey struct {
+// scan has the activity of a recording, and selects the rows of the tables.
+type scan struct {
 	t        *timeline.Timeline
 	filter   *query.Filter
 	window   query.Window
@@ -20,12 +20,12 @@ type survey struct {
 }
 
 // passesStream reports whether a stream passes the filter.
-func (s *survey) passesStream(stream *activity.Stream) bool {
+func (s *scan) passesStream(stream *activity.Stream) bool {
 	return s.filter.PassesCaller(stream.Pid, stream.Tid, stream.Device, activity.RecordedHandle(stream.Handle))
 }
 
 // passesChannel reports whether a channel, or one of its streams, passes the filter.
-func (s *survey) passesChannel(c *activity.ChannelActivity) bool {
+func (s *scan) passesChannel(c *activity.ChannelActivity) bool {
 	if len(c.Streams) == 0 {
 		return s.filter.PassesCaller(c.Pid, 0, c.Device, 0)
 	}
@@ -48,7 +48,7 @@ func streamLabel(s *activity.Stream) string {
 }
 
 // streamLabels returns the names of the first four streams of a channel, and counts the others.
-func (s *survey) streamLabels(streams []int32) string {
+func (s *scan) streamLabels(streams []int32) string {
 	const most = 4
 	text, names := "", 0
 	for _, i := range streams {
@@ -66,7 +66,7 @@ func (s *survey) streamLabels(streams []int32) string {
 }
 
 // sizeLabel returns the size of copies and fills with a label.
-func (s *survey) sizeLabel(label int32) string {
+func (s *scan) sizeLabel(label int32) string {
 	if label < 0 || int(label) >= len(s.activity.Labels) {
 		return ""
 	}
@@ -74,7 +74,7 @@ func (s *survey) sizeLabel(label int32) string {
 }
 
 // siteLabel returns the call site of kernels and graphs with a label.
-func (s *survey) siteLabel(label int32) any {
+func (s *scan) siteLabel(label int32) any {
 	if label < 0 || int(label) >= len(s.activity.Labels) {
 		return nil
 	}
@@ -82,7 +82,7 @@ func (s *survey) siteLabel(label int32) any {
 }
 
 // operationLabel returns the name of the operations of a duration.
-func (s *survey) operationLabel(d *activity.Duration) (name, grid string) {
+func (s *scan) operationLabel(d *activity.Duration) (name, grid string) {
 	switch d.Op {
 	case activity.OpFill, activity.OpCopyOnDevice, activity.OpCopyToDevice, activity.OpCopyToHost:
 		return d.Op.String(), s.sizeLabel(d.Label)
@@ -103,7 +103,7 @@ func (s *survey) operationLabel(d *activity.Duration) (name, grid string) {
 }
 
 // sum returns the counts of all channels that pass the filter.
-func (s *survey) sum() (sum activity.ChannelCounts, paired, all int64, residualNs int64) {
+func (s *scan) sum() (sum activity.ChannelCounts, paired, all int64, residualNs int64) {
 	for i := range s.activity.Channels {
 		c := &s.activity.Channels[i]
 		if !s.passesChannel(c) {
@@ -129,7 +129,7 @@ func (s *survey) sum() (sum activity.ChannelCounts, paired, all int64, residualN
 }
 
 // resultSentence describes the result in one sentence.
-func (s *survey) resultSentence() string {
+func (s *scan) resultSentence() string {
 	if len(s.t.Facts.Channels) == 0 {
 		return "the recording has no GPU times: record with --gpu-time"
 	}

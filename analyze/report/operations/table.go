@@ -18,7 +18,7 @@ var factColumns = []report.Column{
 	},
 }
 
-func (s *survey) facts() []report.Fact {
+func (s *scan) facts() []report.Fact {
 	return report.NewFacts(factColumns, report.Values{"result": s.resultSentence()})
 }
 
@@ -44,7 +44,7 @@ var totalColumns = []report.Column{
 	{Key: "conflicts", Title: "conflicts", Unit: report.UnitCount, About: "sum of the column CONFLICTS"},
 }
 
-func (s *survey) totals() []report.Fact {
+func (s *scan) totals() []report.Fact {
 	sum, paired, all, _ := s.sum()
 	return report.NewFacts(totalColumns, report.Values{
 		"channels":            all,
@@ -108,7 +108,7 @@ func countValues(n *activity.OperationCounts) report.Values {
 	}
 }
 
-// channelColumns are the columns of survey.channelTable.
+// channelColumns are the columns of scan.channelTable.
 var channelColumns = slices.Concat(
 	countColumns,
 	busyColumns(
@@ -178,7 +178,7 @@ func ownerColumns(channelAbout, deviceAbout string) []report.Column {
 }
 
 // channelTable returns a table with one row per channel.
-func (s *survey) channelTable() report.Table {
+func (s *scan) channelTable() report.Table {
 	table := report.Table{
 		Name: "channels", Columns: channelColumns, Keys: []string{"channel"},
 		HideFirst: []string{"samples", "estimated_pct", "conflicts", "extra_operations"},
@@ -214,9 +214,9 @@ func (s *survey) channelTable() report.Table {
 }
 
 // share returns ns as a share of the window, at most 100 percent.
-func (s *survey) share(ns int64) float64 { return min(100, units.Percent(ns, s.window.DurNs())) }
+func (s *scan) share(ns int64) float64 { return min(100, units.Percent(ns, s.window.DurNs())) }
 
-// streamColumns are the columns of survey.streamTable.
+// streamColumns are the columns of scan.streamTable.
 var streamColumns = slices.Concat(
 	countColumns,
 	busyColumns(
@@ -233,7 +233,7 @@ var streamColumns = slices.Concat(
 )
 
 // streamTable returns a table with one row per stream that has operations with a channel.
-func (s *survey) streamTable() report.Table {
+func (s *scan) streamTable() report.Table {
 	table := report.Table{
 		Name:      "streams",
 		Title:     "by stream",
@@ -260,7 +260,7 @@ func (s *survey) streamTable() report.Table {
 	return table
 }
 
-// durationColumns are the columns of survey.durationTable.
+// durationColumns are the columns of scan.durationTable.
 var durationColumns = []report.Column{
 	{Key: "total_ns", Title: "TOTAL", Unit: report.UnitNs, About: "estimated time on the GPU: OPERATIONS times MEAN"},
 	{Key: "total_error_ns", Title: "±", Unit: report.UnitNs, About: "standard error of TOTAL"},
@@ -298,7 +298,7 @@ var durationColumns = []report.Column{
 }
 
 // durationTable returns a table with one row per kernel, grid and call site, and per graph.
-func (s *survey) durationTable() report.Table {
+func (s *scan) durationTable() report.Table {
 	table := report.Table{
 		Name:      "durations",
 		Title:     "estimated durations",

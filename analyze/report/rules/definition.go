@@ -41,6 +41,7 @@ notices, and for each rule its number of evidence rows, such as growing_site.`,
 	},
 	Sections:  Sections,
 	Run:       Run,
+	Collect:   Collect,
 	Configure: configure,
 }
 

@@ -213,20 +213,33 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 // returns an *UnknownRuleError for an unknown name in opt.Rules and a *report.SortError for an
 // unknown opt.Sort.
 func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
-	t = t.NewView()
+	return report.RunSurvey(t, opt.Options, func(sv *survey.Survey, _ query.Options) (report.FinishFunc, error) {
+		return collectWithOptions(sv, opt)
+	})
+}
+
+// Collect adds the observers of the report to a survey. Its errors are those of Run.
+func Collect(sv *survey.Survey, opt query.Options) (report.FinishFunc, error) {
+	return collectWithOptions(sv, Options{Options: opt})
+}
+
+// collectWithOptions adds the observers of the report to a survey. Its errors are those of RunWithOptions.
+func collectWithOptions(sv *survey.Survey, opt Options) (report.FinishFunc, error) {
 	opt.GroupBy = ""
 	chosen, err := selectRules(opt.Rules)
 	if err != nil {
 		return nil, err
 	}
-	sv := survey.New(t, &opt.Filter)
 	s, err := NewScan(sv, &opt.Options)
 	if err != nil {
 		return nil, err
 	}
-	if err := sv.Read(); err != nil {
-		return nil, err
-	}
+	return func() (*report.Report, error) { return s.report(chosen, &opt.Options) }, nil
+}
+
+// report returns the report on the chosen rules after the survey.
+func (s *Scan) report(chosen []*Rule, opt *query.Options) (*report.Report, error) {
+	t := s.t
 	checked := SelectCheckable(t, chosen)
 	hits, err := s.Check(checked)
 	if err != nil {
@@ -246,7 +259,7 @@ func RunWithOptions(t *timeline.Timeline, opt Options) (*report.Report, error) {
 	if err := table.SortAndCut(opt.Sort, opt.Top); err != nil {
 		return nil, err
 	}
-	frames.FillRowStacks(t, &table, &opt.Options)
+	frames.FillRowStacks(t, &table, opt)
 	r.Tables = []report.Table{table, evidence}
 	if used := s.Leaks.Grouping.Suppress.Table(); len(used.Rows) > 0 {
 		r.Tables = append(r.Tables, used)
