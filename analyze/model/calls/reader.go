@@ -84,8 +84,8 @@ type CallFeed struct {
 	reader *CallReader
 	rows   *timeline.OrderedRows[Call]
 	yield  func(*Call) error
-	// hasAdvanced is set by the first Advance.
-	hasAdvanced bool
+	// hasAdvanced is set by the first Advance, and isFresh by Refresh.
+	hasAdvanced, isFresh bool
 }
 
 // NewFeed returns a CallFeed that calls yield for every call, in the order of start. The pointer is valid until yield
@@ -123,19 +123,26 @@ func (r *CallReader) newStream(open func(timeline.Span) *format.Group) timeline.
 // Timeline later may have started before it. It returns the first error of reading the recording or of yield; then the
 // feed does not continue.
 func (c *CallFeed) Advance(untilNs int64) error {
-	c.hasAdvanced = true
+	c.hasAdvanced, c.isFresh = true, false
 	c.reader.Window = c.reader.windowOfRecording()
 	return c.passRows(untilNs)
 }
 
-// Finish passes on all remaining calls. CallCounter.Weights are those of the whole recording only from then on. It
-// returns the first error of reading the recording or of yield.
-func (c *CallFeed) Finish() error {
-	defer c.rows.Close()
-	if c.hasAdvanced {
+// Refresh brings Window and Weights of the CallReader up to date with a Timeline that was extended. Finish does so, too,
+// unless the last call was Refresh.
+func (c *CallFeed) Refresh() {
+	if c.hasAdvanced && !c.isFresh {
 		c.reader.Window = c.reader.windowOfRecording()
 		c.reader.Weights = c.reader.T.LaunchWeights(c.reader.Window)
+		c.isFresh = true
 	}
+}
+
+// Finish passes on all remaining calls. CallCounter.Weights count all sampled launches only from then on. It returns the
+// first error of reading the recording or of yield.
+func (c *CallFeed) Finish() error {
+	defer c.rows.Close()
+	c.Refresh()
 	return c.passRows(math.MaxInt64)
 }
 

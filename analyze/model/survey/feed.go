@@ -47,6 +47,7 @@ func (s *Survey) Finish() error {
 	if s.feed == nil {
 		return s.Read()
 	}
+	s.feed.calls.Refresh() // work alongside reads the window
 	return s.readAlongside(func() error {
 		return runUntilError(
 			func() error { return s.observeNewGroups(math.MaxInt64) },
