@@ -164,6 +164,8 @@ type pageBuilder struct {
 	levels   *change.Memory       // memory of the programs, for addChanges
 	failures [numWindowBuckets]bucketFailures
 	failed   bool // an allocation failed in the window
+	// hasChanges is set if the report changes has the classes of calls that it needs.
+	hasChanges bool
 }
 
 // newPageView returns the data of the template. runReports must have returned before.

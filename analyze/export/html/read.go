@@ -41,9 +41,9 @@ func (b *pageBuilder) runReports() error {
 	if b.hits, err = b.rules.Check(rules.SelectCheckable(b.t, rules.AllRules())); err != nil {
 		return err
 	}
-	isSkipped := func(s *sectionSpec) bool { return s.skip != nil && s.skip(b) }
-	collected = slices.DeleteFunc(collected, func(s sectionFinish) bool { return isSkipped(&s.sectionSpec) })
-	others = slices.DeleteFunc(others, func(s sectionSpec) bool { return isSkipped(&s) })
+	isEmpty := func(s *sectionSpec) bool { return s.isEmpty != nil && s.isEmpty(b) }
+	collected = slices.DeleteFunc(collected, func(s sectionFinish) bool { return isEmpty(&s.sectionSpec) })
+	others = slices.DeleteFunc(others, func(s sectionSpec) bool { return isEmpty(&s) })
 	work := b.newSectionRuns(others)
 	run := func() error {
 		return timeline.RunParallel(func() error { return b.finishReports(collected) }, b.readGPUTimes)
@@ -52,7 +52,7 @@ func (b *pageBuilder) runReports() error {
 		before := run
 		run = func() error { return timeline.RunParallel(before, func() error { return b.runSections(work) }) }
 	}
-	if err := run(); err != nil || b.isMissing("changes") {
+	if err := run(); err != nil || !b.hasChanges {
 		return err
 	}
 	return b.addChanges()
@@ -68,11 +68,14 @@ func (b *pageBuilder) collectReports() (collected []sectionFinish, others []sect
 	b.calls = newCallsOverTime(b.t, &b.opt.Filter)
 	b.survey.Add(survey.Observer{CallGroup: b.calls.addRowGroup, MemoryGroup: b.calls.addRowGroup})
 	for _, s := range pageSections {
-		if s.command == "" || s.command == "changes" || b.isMissing(s.command) ||
-			s.command == "frag" && b.hasNoFragmentableMemory() {
+		if s.command == "" || len(quality.MissingClasses(b.t, s.needs)) > 0 || s.skip != nil && s.skip(b) {
 			continue
 		}
-		if s.collect == nil {
+		switch {
+		case s.command == "changes":
+			b.hasChanges = true
+			continue
+		case s.collect == nil:
 			others = append(others, s)
 			continue
 		}
@@ -83,12 +86,6 @@ func (b *pageBuilder) collectReports() (collected []sectionFinish, others []sect
 		collected = append(collected, sectionFinish{s, finish})
 	}
 	return collected, others, nil
-}
-
-// isMissing reports whether the recording lacks classes of calls that a report needs.
-func (b *pageBuilder) isMissing(command string) bool {
-	i := slices.IndexFunc(pageSections, func(s sectionSpec) bool { return s.command == command })
-	return i < 0 || len(quality.MissingClasses(b.t, pageSections[i].needs)) > 0
 }
 
 // readGPUTimes reads the GPU times of the flame graph and of the busy time, and the times of threads.

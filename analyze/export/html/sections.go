@@ -50,9 +50,9 @@ type sectionSpec struct {
 	collect report.CollectFunc
 	// run computes the report from the recording, if collect is nil. Several may run at a time.
 	run func(*pageBuilder, *timeline.Timeline, query.Options) (*report.Report, error)
-	// skip, if not nil, reports whether the report need not be made because it would be empty. It is called after the
-	// survey.
-	skip func(b *pageBuilder) bool
+	// skip and isEmpty, if not nil, report whether the report would be empty and need not be made: before the survey of
+	// the page, and after it.
+	skip, isEmpty func(b *pageBuilder) bool
 	// absent, if not nil, reports whether the page does not mention the section.
 	absent func(b *pageBuilder) bool
 	// nothing, if not nil, reports whether the section has no data, whatever rows its report has.
@@ -147,7 +147,7 @@ func newReportSection(r *report.Definition) sectionSpec {
 		return r.Run(t, opt)
 	}
 	if s.Kind != "" {
-		s.skip = func(b *pageBuilder) bool { return b.calls.kinds[s.Kind] == 0 }
+		s.isEmpty = func(b *pageBuilder) bool { return b.calls.kinds[s.Kind] == 0 }
 	}
 	switch r.Name {
 	case "memory":
@@ -157,7 +157,7 @@ func newReportSection(r *report.Definition) sectionSpec {
 	case "frag":
 		s.skip = (*pageBuilder).hasNoFragmentableMemory
 	case "oom":
-		s.skip = (*pageBuilder).hasNoFailedAllocation
+		s.isEmpty = (*pageBuilder).hasNoFailedAllocation
 	case "steps":
 		s.run = (*pageBuilder).runSteps
 	case "cpu":
