@@ -5,18 +5,16 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/calls"
-	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/objects"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 )
 
 // feed is the state of a Survey whose recording grows.
 type feed struct {
-	taken   [2]int             // row groups of memory calls and of other calls that were taken from the Timeline
-	groups  [2][]timeline.Span // those of them that the observers have not got yet
-	calls   *calls.CallFeed
-	program *timeline.ProgramReplay // nil unless an observer has Program
-	memory  *timeline.MemoryReplay  // nil if program replays, or if no observer follows memory
+	taken  [2]int             // row groups of memory calls and of other calls that were taken from the Timeline
+	groups [2][]timeline.Span // those of them that the observers have not got yet
+	calls  *calls.CallFeed
+	replay memoryReplay
 }
 
 // Advance observes what happened before untilNs, Unix ns, in a recording that grows by timeline.Extend. It must not
@@ -25,20 +23,12 @@ type feed struct {
 // program's memory lag by a second. It returns errors of reading the recording; the Survey must not be used after it.
 func (s *Survey) Advance(untilNs int64) error {
 	if s.feed == nil {
-		s.beginFeed()
+		s.feed = &feed{calls: s.Reader.NewFeed(s.callFunction(needsCalls)), replay: s.beginReplay(s.addHostMemory)}
 	}
 	return runUntilError(
 		func() error { return s.observeNewGroups(untilNs) },
 		func() error { return s.feed.calls.Advance(untilNs) },
-		func() error {
-			switch {
-			case s.feed.program != nil:
-				return s.feed.program.Advance(untilNs)
-			case s.feed.memory != nil:
-				return s.feed.memory.Advance(untilNs)
-			}
-			return nil
-		},
+		func() error { return s.feed.replay.advance(untilNs) },
 	)
 }
 
@@ -52,26 +42,11 @@ func (s *Survey) Finish() error {
 		return runUntilError(
 			func() error { return s.observeNewGroups(math.MaxInt64) },
 			s.feed.calls.Finish,
-			s.finishMemory,
+			func() error { return s.finishReplay(&s.feed.replay) },
 			s.readHostRows,
 			s.readLateCalls,
 		)
 	})
-}
-
-// beginFeed begins the replays that the observers need.
-func (s *Survey) beginFeed() {
-	t, driver, allocator := s.Timeline, s.driverFunction(s.addHostMemory), s.allocatorFunction()
-	s.feed = new(feed)
-	switch onDriver := func(_ *livemem.Set, c *livemem.Change) { driver(c) }; {
-	case s.has(needsProgram):
-		s.feed.program = t.NewProgramReplay(s.programFunction(), driver, allocator)
-	case s.has(needsAllocators):
-		s.feed.memory = t.NewMemoryAndAllocatorReplay(onDriver, allocator)
-	case s.has(needsDriver):
-		s.feed.memory = t.NewMemoryReplay(onDriver)
-	}
-	s.feed.calls = s.Reader.NewFeed(s.callFunction(needsCalls))
 }
 
 // observeNewGroups passes row groups whose calls begin before untilNs to the observers, in the order of their first
@@ -93,30 +68,5 @@ func (s *Survey) observeNewGroups(untilNs int64) error {
 			return err
 		}
 	}
-	return nil
-}
-
-// finishMemory replays the rest of memory.
-func (s *Survey) finishMemory() error {
-	f, t := s.feed, s.Timeline
-	switch {
-	case f.program != nil:
-		p, err := f.program.Finish()
-		if err != nil {
-			return err
-		}
-		s.Memory = *p
-	case f.memory != nil:
-		if err := f.memory.Finish(); err != nil {
-			return err
-		}
-		s.Memory = timeline.ProgramMemory{T: t, Driver: f.memory.Live(), Allocators: f.memory.Allocators}
-	default:
-		counts, err := t.ReplayCounts()
-		s.Counts = counts
-		return err
-	}
-	s.Counts = s.Memory.DriverCounts()
-	t.SetReplayCounts(s.Counts)
 	return nil
 }

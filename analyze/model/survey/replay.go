@@ -6,27 +6,56 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 )
 
-// replayMemory replays memory for the observers, as the program sees it only if one of them needs that. onDriver, if
-// not nil, gets the changes of driver memory before the observers.
-func (s *Survey) replayMemory(onDriver func(*livemem.Change)) (err error) {
-	t, driver, allocator := s.Timeline, s.driverFunction(onDriver), s.allocatorFunction()
+// memoryReplay is the replay of memory that the observers need. It is the zero value if none of them follows memory.
+type memoryReplay struct {
+	program *timeline.ProgramReplay // if an observer has Program
+	memory  *timeline.MemoryReplay  // if none has Program, but one has Allocator, Driver or NeedsHostMemory
+}
+
+// beginReplay returns the replay of memory. first, if not nil, gets the changes of driver memory before the observers.
+func (s *Survey) beginReplay(first func(*livemem.Change)) (r memoryReplay) {
+	t, driver, allocator := s.Timeline, s.driverFunction(first), s.allocatorFunction()
+	onDriver := func(_ *livemem.Set, c *livemem.Change) { driver(c) }
 	switch {
 	case s.has(needsProgram):
-		var p *timeline.ProgramMemory
-		p, err = t.ReplayProgram(s.programFunction(), driver, allocator)
-		if err == nil {
-			s.Memory = *p
-		}
+		r.program = t.NewProgramReplay(s.programFunction(), driver, allocator)
 	case s.has(needsAllocators):
-		s.Memory.T = t
-		s.Memory.Driver, s.Memory.Allocators, err = t.ReplayMemoryAndAllocators(
-			func(_ *livemem.Set, c *livemem.Change) { driver(c) },
-			allocator,
-		)
-	default:
-		return s.replayDriver(driver)
+		r.memory = t.NewMemoryAndAllocatorReplay(onDriver, allocator)
+	case s.has(needsDriver):
+		r.memory = t.NewMemoryReplay(onDriver)
 	}
-	if err != nil {
+	return r
+}
+
+// advance replays the changes before untilNs, Unix ns.
+func (r *memoryReplay) advance(untilNs int64) error {
+	switch {
+	case r.program != nil:
+		return r.program.Advance(untilNs)
+	case r.memory != nil:
+		return r.memory.Advance(untilNs)
+	}
+	return nil
+}
+
+// finishReplay replays the rest, and sets Memory and Counts. If no observer follows memory, it takes the counts of an
+// earlier replay.
+func (s *Survey) finishReplay(r *memoryReplay) (err error) {
+	t := s.Timeline
+	switch {
+	case r.program != nil:
+		p, err := r.program.Finish()
+		if err != nil {
+			return err
+		}
+		s.Memory = *p
+	case r.memory != nil:
+		if err := r.memory.Finish(); err != nil {
+			return err
+		}
+		s.Memory = timeline.ProgramMemory{T: t, Driver: r.memory.Live(), Allocators: r.memory.Allocators}
+	default:
+		s.Counts, err = t.ReplayCounts()
 		return err
 	}
 	s.Counts = s.Memory.DriverCounts()
@@ -34,22 +63,14 @@ func (s *Survey) replayMemory(onDriver func(*livemem.Change)) (err error) {
 	return nil
 }
 
-// replayDriver replays driver memory, or only takes the counts of an earlier replay if no observer needs more.
-func (s *Survey) replayDriver(driver func(*livemem.Change)) (err error) {
-	if !s.has(needsDriver) {
-		s.Counts, err = s.Timeline.ReplayCounts()
-		return err
-	}
-	s.Memory.T = s.Timeline
-	s.Memory.Driver, err = s.Timeline.ReplayMemory(func(_ *livemem.Set, c *livemem.Change) { driver(c) })
-	if err != nil {
-		return err
-	}
-	s.Counts = s.Memory.DriverCounts()
-	s.Timeline.SetReplayCounts(s.Counts)
-	return nil
+// replayMemory replays all memory for the observers. first has the meaning of beginReplay.
+func (s *Survey) replayMemory(first func(*livemem.Change)) error {
+	r := s.beginReplay(first)
+	return s.finishReplay(&r)
 }
 
+// driverFunction returns a function that passes a change of driver memory to first, if it is not nil, and then to the
+// observers.
 func (s *Survey) driverFunction(first func(*livemem.Change)) func(*livemem.Change) {
 	var list []func(*livemem.Change)
 	if first != nil {
@@ -67,6 +88,7 @@ func (s *Survey) driverFunction(first func(*livemem.Change)) func(*livemem.Chang
 	}
 }
 
+// allocatorFunction returns a function that passes a change of a caching allocator to the observers.
 func (s *Survey) allocatorFunction() caching.ChangeConsumer {
 	var list []caching.ChangeConsumer
 	for i := range s.observers {
@@ -81,6 +103,7 @@ func (s *Survey) allocatorFunction() caching.ChangeConsumer {
 	}
 }
 
+// programFunction returns a function that passes a change of the program's memory to the observers.
 func (s *Survey) programFunction() func(*timeline.ProgramMemory, *livemem.Change) {
 	var list []func(*timeline.ProgramMemory, *livemem.Change)
 	for i := range s.observers {
