@@ -31,22 +31,16 @@ func TestPiecesGiveTheResultsOfTheFile(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) *format.Recording{
 		"random memory": func(t *testing.T) *format.Recording { return randomMemoryRecording(t).WriteAndOpen() },
 		"caching allocator": func(t *testing.T) *format.Recording {
-			tp, _ := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{}, analyzetest.Mib)
-			tp.AddExit(42, 59_980*analyzetest.Ms)
-			return tp.WriteAndOpen()
+			recording, _ := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{}, analyzetest.Mib)
+			recording.AddExit(42, 59_980*analyzetest.Ms)
+			return recording.WriteAndOpen()
 		},
 		"expandable segments": func(t *testing.T) *format.Recording {
-			tp, _ := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{Expandable: true}, 0)
-			return tp.WriteAndOpen()
+			recording, _ := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{Expandable: true}, 0)
+			return recording.WriteAndOpen()
 		},
-		"training": func(t *testing.T) *format.Recording {
-			path := filepath.Join(t.TempDir(), "training.parquet")
-			writeTraining(t, path, 20_000, "-words")
-			return analyzetest.OpenRecording(t, path)
-		},
-		"rank job": func(t *testing.T) *format.Recording {
-			return rankjob.Spec{Seed: 1, Ranks: 4, Steps: 30, TensorParallel: 2}.Recording(t).WriteAndOpen()
-		},
+		"training": openTraining,
+		"rank job": openRankJob,
 	} {
 		t.Run(name, func(t *testing.T) {
 			rec := open(t)
@@ -74,6 +68,18 @@ func TestPiecesGiveTheResultsOfTheFile(t *testing.T) {
 	}
 }
 
+// openTraining opens the recording of a training with GPU times.
+func openTraining(t *testing.T) *format.Recording {
+	path := filepath.Join(t.TempDir(), "training.parquet")
+	writeTraining(t, path, 20_000, "-words")
+	return analyzetest.OpenRecording(t, path)
+}
+
+// openRankJob opens the recording of four ranks with NCCL.
+func openRankJob(t *testing.T) *format.Recording {
+	return rankjob.Spec{Seed: 1, Ranks: 4, Steps: 30, TensorParallel: 2}.Recording(t).WriteAndOpen()
+}
+
 func openTimeline(t *testing.T, rec *format.Recording) *timeline.Timeline {
 	t.Helper()
 	tl, err := timeline.Open(rec)
@@ -85,12 +91,12 @@ func openTimeline(t *testing.T, rec *format.Recording) *timeline.Timeline {
 
 // randomMemoryRecording has nested calls, contexts that end, and lost calls.
 func randomMemoryRecording(t *testing.T) *analyzetest.TestRecording {
-	tp := analyzetest.NewTestRecording(t)
+	recording := analyzetest.NewTestRecording(t)
 	r := rand.New(rand.NewPCG(5, 5))
 	const slowdown = 200_000 // the random program takes a few hundred µs
-	analyzetest.AddRandomProgram(tp, r, 3000)
+	analyzetest.AddRandomProgram(recording, r, 3000)
 	endNs := int64(0)
-	for _, row := range slices.Clone(tp.Rows) {
+	for _, row := range slices.Clone(recording.Rows) {
 		row.StartNs = analyzetest.Epoch + (row.StartNs-analyzetest.Epoch)*slowdown
 		row.DurNs *= slowdown
 		endNs = max(endNs, row.StartNs-analyzetest.Epoch+row.DurNs)
@@ -99,7 +105,7 @@ func randomMemoryRecording(t *testing.T) *analyzetest.TestRecording {
 			row.Context = 0x6000
 		}
 		if r.IntN(5) == 0 { // a call of the runtime around it
-			outer := tp.AddRow(*row)
+			outer := recording.AddRow(*row)
 			outer.Name, outer.StartNs, outer.DurNs = "cudaMalloc", row.StartNs-1, row.DurNs+2
 			row.ParentStartNs = outer.StartNs
 		}
@@ -108,7 +114,7 @@ func randomMemoryRecording(t *testing.T) *analyzetest.TestRecording {
 		}
 	}
 	addContext := func(name string, at, context int64, device int32) {
-		call := tp.AddCall(format.KindAPI, name, at, 3)
+		call := recording.AddCall(format.KindAPI, name, at, 3)
 		call.Ptr, call.Context, call.Device = context, context, device
 	}
 	for device := range int32(2) {
@@ -120,21 +126,28 @@ func randomMemoryRecording(t *testing.T) *analyzetest.TestRecording {
 		addContext("cuCtxDestroy_v2", (i+1)*endNs/5-100, 0x6000, 1)
 	}
 	for i := range int64(100) {
-		info := tp.AddCall(format.KindAPI, "cuMemGetInfo_v2", i*endNs/100, 5)
+		info := recording.AddCall(format.KindAPI, "cuMemGetInfo_v2", i*endNs/100, 5)
 		info.Bytes, info.Value = 1<<30-i<<20, 1<<30
 	}
-	tp.AddExit(77, endNs-1000)
+	recording.AddExit(77, endNs-1000)
 	for i := range int64(60) {
-		tp.AddNVMLSample(0, i*endNs/60, catalog.MetricMemoryUsed, float64(i))
+		recording.AddNVMLSample(0, i*endNs/60, catalog.MetricMemoryUsed, float64(i))
 	}
-	tp.AddSamplingGaps(
+	recording.AddSamplingGaps(
 		analyzetest.SamplingGap{From: endNs / 4, To: endNs / 3},
 		analyzetest.SamplingGap{From: endNs / 2},
 	)
-	tp.AddRow(format.Row{Kind: format.KindLost, Name: "memory", StartNs: analyzetest.Epoch + 500, DurNs: 50, Value: 9})
-	tp.RemoveRows(func(row *format.Row) bool { return row.Ptr != 0 && row.Kind != format.KindAPI && r.IntN(30) == 0 })
-	slices.SortStableFunc(tp.Rows, func(a, b *format.Row) int { return int(a.StartNs + a.DurNs - b.StartNs - b.DurNs) })
-	return tp
+	recording.AddRow(
+		format.Row{Kind: format.KindLost, Name: "memory", StartNs: analyzetest.Epoch + 500, DurNs: 50, Value: 9},
+	)
+	recording.RemoveRows(
+		func(row *format.Row) bool { return row.Ptr != 0 && row.Kind != format.KindAPI && r.IntN(30) == 0 },
+	)
+	slices.SortStableFunc(
+		recording.Rows,
+		func(a, b *format.Row) int { return int(a.StartNs + a.DurNs - b.StartNs - b.DurNs) },
+	)
+	return recording
 }
 
 // fedModels are replays of one Timeline. They note what they pass on.

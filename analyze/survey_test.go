@@ -3,13 +3,11 @@ package analyze_test
 import (
 	"bytes"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/analyzetest"
-	"github.com/gpurec/gpurec/analyze/analyzetest/rankjob"
 	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -80,14 +78,8 @@ func TestSurveyInPieces(t *testing.T) {
 			recording, _ := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{}, analyzetest.Mib)
 			return recording.WriteAndOpen()
 		},
-		"training with GPU times": func(t *testing.T) *format.Recording {
-			path := filepath.Join(t.TempDir(), "training.parquet")
-			writeTraining(t, path, 20_000, "-words")
-			return analyzetest.OpenRecording(t, path)
-		},
-		"ranks": func(t *testing.T) *format.Recording {
-			return rankjob.Spec{Seed: 1, Ranks: 4, Steps: 30, TensorParallel: 2}.Recording(t).WriteAndOpen()
-		},
+		"training with GPU times": openTraining,
+		"ranks":                   openRankJob,
 	} {
 		t.Run(name, func(t *testing.T) {
 			rec := open(t)
