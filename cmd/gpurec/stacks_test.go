@@ -8,7 +8,7 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// TestStacksAcceptsLooks checks that the earlier name of --snapshots still operations.
+// TestStacksAcceptsLooks checks that the earlier name of --snapshots still works.
 func TestStacksAcceptsLooks(t *testing.T) {
 	testclass.Unit(t)
 	for _, name := range []string{"-n", "--snapshots", "--looks"} {

@@ -144,13 +144,13 @@ func (s *Scan) ReadSpan(sp timeline.Span, g *format.Group) {
 			index = len(s.Spans)
 			s.Spans = append(s.Spans, sp)
 		}
-		s.ReadRowGroup(g, int32(index))
+		s.readRowGroup(g, int32(index))
 	}
 }
 
-// ReadRowGroup adds the calls of a row group. index is the index of its span in Spans. A read error
+// readRowGroup adds the calls of a row group. index is the index of its span in Spans. A read error
 // is available as g.Err.
-func (s *Scan) ReadRowGroup(g *format.Group, index int32) {
+func (s *Scan) readRowGroup(g *format.Group, index int32) {
 	s.Kind, s.Name, s.Kernel = g.StringsInto("kind", s.Kind), g.StringsInto("name", s.Name), format.Strings{}
 	if s.Filter.Kernel != nil {
 		s.Kernel = g.StringsInto("kernel", s.Kernel)

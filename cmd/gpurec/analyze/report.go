@@ -51,8 +51,8 @@ recordings of any length, so that you can mail it or attach it to a ticket.`,
 	return cmd
 }
 
-// pageMemoryBytes is the memory of a page with GPU times from which on the garbage collector operations harder. The
-// process takes up to 70 MiB more than that with 100 million events.
+// pageMemoryBytes is the memory of a page with GPU times from which on the garbage collector works harder. The
+// process took 130 MiB more than that with 100 million events.
 const pageMemoryBytes = 224 << 20
 
 // limitPageMemory makes the garbage collector keep the memory of a page with GPU times small: several of its reports
