@@ -2,8 +2,12 @@
 
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Accounts the time of watched threads by state, and records their long waits. The program runs at each
- * context switch of the machine, so it does little for other threads: one lookup for each of the two.
+ * Accounts the time of watched threads by state, and records their long waits and who ended them. on_switch runs at
+ * each context switch of the machine, and on_waking at each wake-up. They do little for other threads: one lookup for
+ * each.
+ *
+ * sched_waking runs in the thread that ends the wait, and holds a lock of the woken thread. So wake-ups of one
+ * thread do not overlap, and plain stores to its account are enough.
  *
  * It reads the registers of a thread when the thread comes back: they are those of its entry into the
  * kernel, and do not change while it waits.
@@ -21,6 +25,7 @@ char _license[] SEC("license") = "GPL";
 const struct switch_wait *type_of_wait __attribute__((unused));
 const enum switch_limits *type_of_limits __attribute__((unused));
 const enum switch_sum *type_of_sum __attribute__((unused));
+const enum switch_ender *type_of_ender __attribute__((unused));
 
 /* The members that are read. The running kernel's BTF supplies their offsets. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -28,8 +33,20 @@ struct sched_info {
 	unsigned long long run_delay, last_arrival, last_queued;
 };
 
+#if defined(__TARGET_ARCH_arm64)
+struct thread_info {
+	struct {
+		__u32 count;
+	} preempt;
+};
+#endif
+
 struct task_struct {
-	unsigned int __state;
+#if defined(__TARGET_ARCH_arm64)
+	struct thread_info thread_info;
+#endif
+	unsigned int __state, flags;
+	void *stack;
 	int pid, tgid;
 	unsigned long nvcsw, nivcsw, maj_flt;
 	struct sched_info sched_info;
@@ -51,12 +68,53 @@ struct user_regs {
 #error "no register layout for this architecture"
 #endif
 
+/* Numbers of system calls. */
+#if defined(__TARGET_ARCH_x86)
+enum calls {
+	CALL_WRITE = 1,
+	CALL_WRITEV = 20,
+	CALL_SENDTO = 44,
+	CALL_SENDMSG = 46,
+	CALL_KILL = 62,
+	CALL_RT_SIGQUEUEINFO = 129,
+	CALL_TKILL = 200,
+	CALL_FUTEX = 202,
+	CALL_TGKILL = 234,
+	CALL_RT_TGSIGQUEUEINFO = 297,
+	CALL_SENDMMSG = 307,
+	CALL_PIDFD_SEND_SIGNAL = 424,
+};
+#else
+enum calls {
+	CALL_WRITE = 64,
+	CALL_WRITEV = 66,
+	CALL_FUTEX = 98,
+	CALL_KILL = 129,
+	CALL_TKILL = 130,
+	CALL_TGKILL = 131,
+	CALL_RT_SIGQUEUEINFO = 138,
+	CALL_SENDTO = 206,
+	CALL_SENDMSG = 211,
+	CALL_RT_TGSIGQUEUEINFO = 240,
+	CALL_SENDMMSG = 269,
+	CALL_PIDFD_SEND_SIGNAL = 424,
+};
+#endif
+
 #define STATE_INTERRUPTIBLE 0x01
 #define STATE_UNINTERRUPTIBLE 0x02
 #define STATE_DEAD 0x80
 
+#define PF_KTHREAD 0x00200000
+
 /* One of so many runs is timed: reading the clock costs 25 ns. */
 #define TIMED_ONE_IN 64
+
+/*
+ * A thread that ran for less than so long, and waits for a futex in the same place again, continues the wait that a
+ * timer or a signal has cut. A part of such a wait has a record however short it is: it can say who ended the wait.
+ */
+#define CUT_NS 200000
 
 /* The tracepoint has the state of the leaving thread as its fourth argument, since Linux 5.18. */
 const volatile __u8 has_state_argument = 1;
@@ -123,35 +181,78 @@ static __always_inline __u64 estimate_delay(struct task_struct *next, __u64 now)
 	return delay < 0 ? 0 : delay;
 }
 
-/* read_registers reads where a thread entered the kernel. */
-static __always_inline void read_registers(struct task_struct *task, struct switch_wait *w)
+/*
+ * queued_ns returns how long a thread that comes to a processor was in run queues since its wait ended: since its
+ * wake-up. The thread can have been woken before it left its processor.
+ */
+static __always_inline __u64 queued_ns(struct switch_thread *t, struct task_struct *next, __u64 now)
+{
+	__u64 off_ns = t->off_ns ? t->off_ns : t->since_ns;
+
+	if (!t->waking.ns)
+		return estimate_delay(next, now);
+	return now - (t->waking.ns > off_ns ? t->waking.ns : off_ns);
+}
+
+/* user_place is where a thread entered the kernel, and its system call: call is -1 if it is in none. */
+struct user_place {
+	__u64 pc, sp, arguments[3];
+	__s32 call;
+};
+
+/* read_place reads where a thread entered the kernel. */
+static __always_inline void read_place(struct task_struct *task, struct user_place *p)
 {
 	struct user_regs regs = {};
 
 	bpf_probe_read_kernel(&regs, sizeof(regs), (void *)bpf_task_pt_regs(task));
 #if defined(__TARGET_ARCH_x86)
-	w->pc = regs.ip;
-	w->call = regs.orig_ax;
-	w->arguments[0] = regs.di;
-	w->arguments[1] = regs.si;
-	w->arguments[2] = regs.dx;
+	p->pc = regs.ip;
+	p->call = regs.orig_ax;
+	p->arguments[0] = regs.di;
+	p->arguments[1] = regs.si;
+	p->arguments[2] = regs.dx;
 #else
-	w->pc = regs.pc;
-	w->call = regs.call;
-	w->arguments[0] = regs.orig_x0;
-	w->arguments[1] = regs.regs[1];
-	w->arguments[2] = regs.regs[2];
+	p->pc = regs.pc;
+	p->call = regs.call;
+	p->arguments[0] = regs.orig_x0;
+	p->arguments[1] = regs.regs[1];
+	p->arguments[2] = regs.regs[2];
 #endif
-	w->sp = regs.sp;
+	p->sp = regs.sp;
+}
+
+/* is_recorded reports whether a wait of waited ns at a place has a record. continues is as in switch_wait. */
+static __always_inline int is_recorded(struct switch_thread *t, struct user_place *p, __u64 waited, int *continues)
+{
+	*continues = t->cut_pc && t->state && p->pc == t->cut_pc && p->sp == t->cut_sp &&
+		   t->sum_ns[SUM_RUNNING] - t->cut_running_ns < CUT_NS;
+	return *continues || waited >= min_wait_ns;
+}
+
+/* note_cut notes whether the wait that has now ended can continue. Parts that are short end it. */
+static __always_inline void note_cut(struct switch_thread *t, struct user_place *p, __u64 waited)
+{
+	if (!t->state)
+		return;
+	t->cut_pc = 0;
+	if (p->call != CALL_FUTEX || waited < min_wait_ns ||
+	    (t->waking.ender != ENDER_INTERRUPT && t->waking.ender != ENDER_SIGNAL))
+		return;
+	t->cut_pc = p->pc;
+	t->cut_sp = p->sp;
+	t->cut_running_ns = t->sum_ns[SUM_RUNNING];
 }
 
 /* record_wait sends a wait to user space. */
 static __always_inline void record_wait(struct switch_counters *c, struct switch_thread *t, struct task_struct *task,
-					__u64 on_ns, int is_rebuilt)
+					__u64 on_ns, struct user_place *p, int continues)
 {
 	struct switch_wait *w = bpf_ringbuf_reserve(&waits, sizeof(*w), 0);
+	__u64 ran_ns = t->sum_ns[SUM_RUNNING] - t->record_running_ns;
 
 	c->waits++;
+	t->record_running_ns = t->sum_ns[SUM_RUNNING];
 	if (!w) {
 		c->lost++;
 		return;
@@ -168,12 +269,13 @@ static __always_inline void record_wait(struct switch_counters *c, struct switch
 	w->next_pid = t->next_pid;
 	w->next_tgid = t->next_tgid;
 	__builtin_memcpy(w->next_name, t->next_name, sizeof(w->next_name));
-	if (is_rebuilt) {
-		w->call = SWITCH_NO_REGISTERS;
-		w->pc = w->sp = w->arguments[0] = w->arguments[1] = w->arguments[2] = 0;
-	} else {
-		read_registers(task, w);
-	}
+	w->continues = continues;
+	w->ran_ns = ran_ns;
+	w->waking = t->waking;
+	w->pc = p->pc;
+	w->sp = p->sp;
+	__builtin_memcpy(w->arguments, p->arguments, sizeof(w->arguments));
+	w->call = p->call;
 	bpf_ringbuf_submit(w, BPF_RB_NO_WAKEUP);
 }
 
@@ -182,6 +284,8 @@ static __always_inline void end_wait(struct switch_counters *c, struct switch_th
 				     __u64 on_ns, __u64 delay, int is_rebuilt)
 {
 	__u64 waited = on_ns - (t->off_ns ? t->off_ns : t->since_ns);
+	struct user_place place = {.call = SWITCH_NO_REGISTERS};
+	int continues = 0;
 
 	if (!t->state || delay > waited)
 		delay = waited;
@@ -192,12 +296,16 @@ static __always_inline void end_wait(struct switch_counters *c, struct switch_th
 		t->sum_ns[SUM_UNINTERRUPTIBLE] += waited - delay;
 	else
 		t->sum_ns[SUM_SLEEPING] += waited - delay; /* also threads that a signal or a debugger has stopped */
-	if (waited >= min_wait_ns)
-		record_wait(c, t, task, on_ns, is_rebuilt);
+	if (!is_rebuilt && (waited >= min_wait_ns || t->cut_pc))
+		read_place(task, &place);
+	if (is_recorded(t, &place, waited, &continues))
+		record_wait(c, t, task, on_ns, &place, continues);
 	else if (waited >= first_wait_ns)
 		c->left_out++;
+	note_cut(t, &place, waited);
 	t->on_ns = on_ns;
 	t->off_ns = 0;
+	t->waking.ns = t->waking.ender = 0;
 }
 
 /*
@@ -266,7 +374,7 @@ static __always_inline void arrive(struct switch_counters *c, struct switch_thre
 		t->waited_ns = t->delay_ns = 0;
 		return;
 	}
-	end_wait(c, t, next, now, estimate_delay(next, now), 0);
+	end_wait(c, t, next, now, queued_ns(t, next, now), 0);
 }
 
 /* TP_PROTO(bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state) */
@@ -306,6 +414,112 @@ int on_switch(__u64 *ctx)
 	} else if (begin) {
 		c->timed++;
 		c->timed_ns += bpf_ktime_get_ns() - begin;
+	}
+	return 0;
+}
+
+static __always_inline int is_sending(__s32 call)
+{
+	return call == CALL_WRITE || call == CALL_WRITEV || call == CALL_SENDTO || call == CALL_SENDMSG ||
+	       call == CALL_SENDMMSG;
+}
+
+static __always_inline int is_signaling(__s32 call)
+{
+	return call == CALL_KILL || call == CALL_TKILL || call == CALL_TGKILL || call == CALL_RT_SIGQUEUEINFO ||
+	       call == CALL_RT_TGSIGQUEUEINFO || call == CALL_PIDFD_SEND_SIGNAL;
+}
+
+/* read_call returns the number of the system call that a thread is in, -1: none. */
+static __always_inline __s32 read_call(struct task_struct *task)
+{
+	struct user_regs *regs = (void *)bpf_task_pt_regs(task);
+#if defined(__TARGET_ARCH_x86)
+	long call = -1;
+
+	bpf_probe_read_kernel(&call, sizeof(call), &regs->orig_ax);
+#else
+	int call = -1;
+
+	bpf_probe_read_kernel(&call, sizeof(call), &regs->call);
+#endif
+	return call;
+}
+
+/*
+ * is_interrupted reports whether a program with the context ctx runs in an interrupt that hit the thread, and not for
+ * the thread itself.
+ *
+ * x86 keeps the count that tells it in a variable of the processor, which BPF finds in few kernels. But interrupts of
+ * the kernel and all softirqs run on another stack than the thread's, and ctx lies on the stack. Stacks have 16 KiB,
+ * but 32 KiB in kernels with KASAN. An interrupt of user code leaves -1 as the number of the system call.
+ */
+static __always_inline int is_interrupted(struct switch_counters *c, void *ctx, struct task_struct *current)
+{
+#if defined(__TARGET_ARCH_x86)
+	enum { STACK_SIZE = 16 << 10 };
+	volatile __u64 *at = &c->scratch; /* the verifier forbids arithmetic on ctx itself */
+
+	*at = (__u64)ctx;
+	return *at - (__u64)current->stack >= STACK_SIZE;
+#else
+	enum { SERVES_SOFTIRQ = 0x100, HARDIRQ_OR_NMI = 0xff0000 };
+
+	return current->thread_info.preempt.count & (SERVES_SOFTIRQ | HARDIRQ_OR_NMI);
+#endif
+}
+
+/* find_ender finds out who wakes a thread. */
+static __always_inline void find_ender(struct switch_counters *c, void *ctx, struct task_struct *woken,
+				       struct switch_waking *w)
+{
+	struct task_struct *current = (void *)bpf_get_current_task_btf();
+
+	w->tid = current->pid;
+	w->tgid = current->tgid;
+	w->call = -1;
+	w->ender = ENDER_INTERRUPT;
+	if (!current->pid || current->pid == woken->pid)
+		return;
+	w->call = read_call(current);
+	__builtin_memcpy(w->name, current->comm, sizeof(w->name));
+	if (is_interrupted(c, ctx, current)) {
+		if (is_sending(w->call))
+			w->ender = ENDER_SENDER;
+	} else if (current->flags & PF_KTHREAD) {
+		w->ender = ENDER_KERNEL;
+	} else if (w->call >= 0) {
+		w->ender = is_signaling(w->call) ? ENDER_SIGNAL : ENDER_THREAD;
+	}
+}
+
+/* TP_PROTO(struct task_struct *p) */
+SEC("tp_btf/sched_waking")
+int on_waking(__u64 *ctx)
+{
+	struct task_struct *woken = (void *)ctx[0];
+	struct switch_thread *t;
+	__u32 zero = 0, tid = woken->pid;
+	struct switch_counters *c = bpf_map_lookup_elem(&counters, &zero);
+	__u64 begin = 0;
+
+	if (!c)
+		return 0;
+	if (!(c->wakings++ % TIMED_ONE_IN))
+		begin = bpf_ktime_get_ns();
+	t = bpf_map_lookup_elem(&watched, &tid);
+	if (t) {
+		/* The last wake-up before it comes to a processor counts: it may be woken before it waits. */
+		c->target_wakings++;
+		find_ender(c, ctx, woken, &t->waking);
+		t->waking.ns = bpf_ktime_get_ns();
+	}
+	if (begin && t) {
+		c->target_waking_timed++;
+		c->target_waking_timed_ns += bpf_ktime_get_ns() - begin;
+	} else if (begin) {
+		c->waking_timed++;
+		c->waking_timed_ns += bpf_ktime_get_ns() - begin;
 	}
 	return 0;
 }

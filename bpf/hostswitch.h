@@ -20,6 +20,25 @@ enum switch_sum {
 	SUM_COUNT,
 };
 
+/* What ended a wait. */
+enum switch_ender {
+	ENDER_UNKNOWN,   /* no wake-up was seen */
+	ENDER_THREAD,    /* a thread */
+	ENDER_SENDER,    /* an interrupt inside of a thread's call that sends: most often of the loopback device */
+	ENDER_SIGNAL,    /* a thread that sent a signal */
+	ENDER_INTERRUPT, /* a timer or a device */
+	ENDER_KERNEL,    /* a thread of the kernel */
+};
+
+/* A wake-up: who ended a wait, and when. */
+struct switch_waking {
+	__u64 ns;          /* CLOCK_MONOTONIC. 0: no wake-up was seen */
+	__u32 tid, tgid;   /* of the thread that ended the wait, or that an interrupt hit */
+	__s32 call;        /* its system call, -1: none */
+	__u32 ender;       /* ENDER_* */
+	char name[16];
+};
+
 /*
  * The account of a watched thread. All times are CLOCK_MONOTONIC in ns. User space sets since_ns and
  * state; the program sets the others. Without on_ns and off_ns, the thread has not switched since
@@ -39,6 +58,10 @@ struct switch_thread {
 	__u32 next_pid, next_tgid; /* the thread that took its processor at the last preemption, 0: the idle thread */
 	__u32 has_ended;
 	char next_name[16];
+	__u64 record_running_ns; /* sum_ns[SUM_RUNNING] at its last record */
+	__u64 cut_pc, cut_sp;    /* where it waited for a futex when a timer or a signal ended that wait. 0: not so */
+	__u64 cut_running_ns;    /* sum_ns[SUM_RUNNING] then */
+	struct switch_waking waking; /* the last one since it came to a processor */
 };
 
 /* A wait: the time from leaving a processor until coming to one. */
@@ -55,6 +78,9 @@ struct switch_wait {
 	__u32 next_pid, next_tgid; /* as in switch_thread, valid if state is 0 */
 	__u32 is_partial;     /* the wait began before off_ns, when user space did not watch the thread yet */
 	char next_name[16];
+	__u32 continues;        /* it continues the thread's last wait with a record that was no preemption */
+	__u64 ran_ns;         /* on processors since its last record, or since it is watched */
+	struct switch_waking waking; /* what ended the wait. Nothing if state is 0 */
 };
 
 /* Counters of one processor. */
@@ -68,6 +94,11 @@ struct switch_counters {
 	__u64 rebuilt;         /* waits whose end had no event: the scheduler's own times gave it */
 	__u64 missed;          /* times of threads between two events that do not fit together: in no sum */
 	__u64 left_out;        /* waits of at least first_wait_ns, but less than min_wait_ns */
+	__u64 wakings;         /* of all threads */
+	__u64 target_wakings;  /* of watched threads */
+	__u64 waking_timed, waking_timed_ns; /* as timed, of wake-ups */
+	__u64 target_waking_timed, target_waking_timed_ns;
+	__u64 scratch;
 };
 
 #endif

@@ -14,19 +14,37 @@ import (
 )
 
 type HostSwitchSwitchCounters struct {
-	_              structs.HostLayout
-	Switches       uint64
-	TargetSwitches uint64
-	Timed          uint64
-	TimedNs        uint64
-	TargetTimed    uint64
-	TargetTimedNs  uint64
-	Waits          uint64
-	Lost           uint64
-	Rebuilt        uint64
-	Missed         uint64
-	LeftOut        uint64
+	_                   structs.HostLayout
+	Switches            uint64
+	TargetSwitches      uint64
+	Timed               uint64
+	TimedNs             uint64
+	TargetTimed         uint64
+	TargetTimedNs       uint64
+	Waits               uint64
+	Lost                uint64
+	Rebuilt             uint64
+	Missed              uint64
+	LeftOut             uint64
+	Wakings             uint64
+	TargetWakings       uint64
+	WakingTimed         uint64
+	WakingTimedNs       uint64
+	TargetWakingTimed   uint64
+	TargetWakingTimedNs uint64
+	Scratch             uint64
 }
+
+type HostSwitchSwitchEnder uint32
+
+const (
+	HostSwitchSwitchEnderENDER_UNKNOWN   HostSwitchSwitchEnder = 0
+	HostSwitchSwitchEnderENDER_THREAD    HostSwitchSwitchEnder = 1
+	HostSwitchSwitchEnderENDER_SENDER    HostSwitchSwitchEnder = 2
+	HostSwitchSwitchEnderENDER_SIGNAL    HostSwitchSwitchEnder = 3
+	HostSwitchSwitchEnderENDER_INTERRUPT HostSwitchSwitchEnder = 4
+	HostSwitchSwitchEnderENDER_KERNEL    HostSwitchSwitchEnder = 5
+)
 
 type HostSwitchSwitchLimits uint32
 
@@ -45,22 +63,35 @@ const (
 )
 
 type HostSwitchSwitchThread struct {
-	_           structs.HostLayout
-	SinceNs     uint64
-	OnNs        uint64
-	OffNs       uint64
-	SumNs       [4]uint64
-	Switches    uint64
-	Count       uint64
-	MajorFaults uint64
-	RunDelayNs  uint64
-	WaitedNs    uint64
-	DelayNs     uint64
-	State       uint32
-	NextPid     uint32
-	NextTgid    uint32
-	HasEnded    uint32
-	NextName    [16]int8
+	_               structs.HostLayout
+	SinceNs         uint64
+	OnNs            uint64
+	OffNs           uint64
+	SumNs           [4]uint64
+	Switches        uint64
+	Count           uint64
+	MajorFaults     uint64
+	RunDelayNs      uint64
+	WaitedNs        uint64
+	DelayNs         uint64
+	State           uint32
+	NextPid         uint32
+	NextTgid        uint32
+	HasEnded        uint32
+	NextName        [16]int8
+	RecordRunningNs uint64
+	CutPc           uint64
+	CutSp           uint64
+	CutRunningNs    uint64
+	Waking          struct {
+		_     structs.HostLayout
+		Ns    uint64
+		Tid   uint32
+		Tgid  uint32
+		Call  int32
+		Ender uint32
+		Name  [16]int8
+	}
 }
 
 type HostSwitchSwitchWait struct {
@@ -81,6 +112,18 @@ type HostSwitchSwitchWait struct {
 	NextTgid  uint32
 	IsPartial uint32
 	NextName  [16]int8
+	Continues uint32
+	_         [4]byte
+	RanNs     uint64
+	Waking    struct {
+		_     structs.HostLayout
+		Ns    uint64
+		Tid   uint32
+		Tgid  uint32
+		Call  int32
+		Ender uint32
+		Name  [16]int8
+	}
 }
 
 // Names of all BPF objects in the ELF.
@@ -91,10 +134,12 @@ const (
 	HostSwitchMapWaits            = "waits"
 	HostSwitchMapWatched          = "watched"
 	HostSwitchProgOnSwitch        = "on_switch"
+	HostSwitchProgOnWaking        = "on_waking"
 	HostSwitchVarClockOffsetNs    = "clock_offset_ns"
 	HostSwitchVarFirstWaitNs      = "first_wait_ns"
 	HostSwitchVarHasStateArgument = "has_state_argument"
 	HostSwitchVarMinWaitNs        = "min_wait_ns"
+	HostSwitchVarTypeOfEnder      = "type_of_ender"
 	HostSwitchVarTypeOfLimits     = "type_of_limits"
 	HostSwitchVarTypeOfSum        = "type_of_sum"
 	HostSwitchVarTypeOfWait       = "type_of_wait"
@@ -143,6 +188,7 @@ type HostSwitchSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type HostSwitchProgramSpecs struct {
 	OnSwitch *ebpf.ProgramSpec `ebpf:"on_switch"`
+	OnWaking *ebpf.ProgramSpec `ebpf:"on_waking"`
 }
 
 // HostSwitchMapSpecs contains maps before they are loaded into the kernel.
@@ -162,6 +208,7 @@ type HostSwitchVariableSpecs struct {
 	FirstWaitNs      *ebpf.VariableSpec `ebpf:"first_wait_ns"`
 	HasStateArgument *ebpf.VariableSpec `ebpf:"has_state_argument"`
 	MinWaitNs        *ebpf.VariableSpec `ebpf:"min_wait_ns"`
+	TypeOfEnder      *ebpf.VariableSpec `ebpf:"type_of_ender"`
 	TypeOfLimits     *ebpf.VariableSpec `ebpf:"type_of_limits"`
 	TypeOfSum        *ebpf.VariableSpec `ebpf:"type_of_sum"`
 	TypeOfWait       *ebpf.VariableSpec `ebpf:"type_of_wait"`
@@ -208,6 +255,7 @@ type HostSwitchVariables struct {
 	FirstWaitNs      *ebpf.Variable `ebpf:"first_wait_ns"`
 	HasStateArgument *ebpf.Variable `ebpf:"has_state_argument"`
 	MinWaitNs        *ebpf.Variable `ebpf:"min_wait_ns"`
+	TypeOfEnder      *ebpf.Variable `ebpf:"type_of_ender"`
 	TypeOfLimits     *ebpf.Variable `ebpf:"type_of_limits"`
 	TypeOfSum        *ebpf.Variable `ebpf:"type_of_sum"`
 	TypeOfWait       *ebpf.Variable `ebpf:"type_of_wait"`
@@ -218,11 +266,13 @@ type HostSwitchVariables struct {
 // It can be passed to LoadHostSwitchObjects or ebpf.CollectionSpec.LoadAndAssign.
 type HostSwitchPrograms struct {
 	OnSwitch *ebpf.Program `ebpf:"on_switch"`
+	OnWaking *ebpf.Program `ebpf:"on_waking"`
 }
 
 func (p *HostSwitchPrograms) Close() error {
 	return _HostSwitchClose(
 		p.OnSwitch,
+		p.OnWaking,
 	)
 }
 

@@ -34,6 +34,20 @@ const (
 	ReasonThrottled  = "throttled"  // the CPU limit of its cgroup
 )
 
+// What ended a wait: values of WaitFact.EndedBy, since 1.3.
+const (
+	EndedByThread    = "thread"    // a thread: see Row.WakerTid
+	EndedBySender    = "sender"    // the network's interrupt inside of a thread's call that sends, to this host
+	EndedBySignal    = "signal"    // a signal that a thread sent
+	EndedByInterrupt = "interrupt" // a timer or a device
+	EndedByKernel    = "kernel"    // a thread of the kernel
+	EndedByUnknown   = "unknown"   // no wake-up was seen
+)
+
+// FlagContinues is a bit of Row.Flags in rows of kind wait: the wait continues that of the thread's last row that is not
+// runnable. A timer or a signal had cut it. Since 1.3.
+const FlagContinues = 2
+
 // WaitFact is the message of rows of kind wait and thread_state: why a thread waits. All members are
 // optional.
 type WaitFact struct {
@@ -55,6 +69,13 @@ type WaitFact struct {
 	Python string `json:"python,omitempty"`
 	// Missing says why the stack is not complete.
 	Missing string `json:"missing,omitempty"`
+	// EndedBy says what ended the wait: one of the EndedBy constants. It is "" if the wait had not ended, if the
+	// thread was runnable, and where wake-ups were not recorded. Since 1.3.
+	EndedBy string `json:"ended_by,omitempty"`
+	// Waker is the name of the thread Row.WakerTid, and WakerCall the system call by which it ended the wait.
+	// Since 1.3.
+	Waker     string `json:"waker,omitempty"`
+	WakerCall string `json:"waker_call,omitempty"`
 }
 
 // When a thread_state was recorded: values of WaitFact.When.
@@ -127,6 +148,12 @@ type HostFact struct {
 	TargetSwitches int64   `json:"target_switches,omitempty"`
 	SwitchNs       float64 `json:"switch_ns,omitempty"`
 	TargetSwitchNs float64 `json:"target_switch_ns,omitempty"`
+	// Wakings counts the wake-ups of the whole machine that the waking program has seen, and TargetWakings
+	// those of recorded threads. WakingNs and TargetWakingNs are the measured price of one. Since 1.3.
+	Wakings        int64   `json:"wakings,omitempty"`
+	TargetWakings  int64   `json:"target_wakings,omitempty"`
+	WakingNs       float64 `json:"waking_ns,omitempty"`
+	TargetWakingNs float64 `json:"target_waking_ns,omitempty"`
 	// CPUNs is the CPU time of the recorder for class host.
 	CPUNs int64 `json:"cpu_ns,omitempty"`
 }

@@ -56,6 +56,12 @@ type Row struct {
 	Root             int32  `parquet:"root,dict"`
 	DataType         string `parquet:"data_type,dict"`
 	Reduction        string `parquet:"reduction,dict"`
+	// Columns since version 1.3. WakerPid and WakerTid are the thread that ended a wait; 0: none, or unknown. RanNs is
+	// the time that the thread was on processors since its last row of kind wait, or since it is watched. They are 0
+	// in other kinds.
+	WakerPid int32 `parquet:"waker_pid,dict"`
+	WakerTid int32 `parquet:"waker_tid,dict"`
+	RanNs    int64 `parquet:"ran_ns,dict"`
 }
 
 // Frame is one frame of a stack, stored in the list column "frames" of rows of kind "stack". Frames

@@ -339,7 +339,7 @@ func spoil(ts *testscript.TestScript, path, kind string) {
 	case "foreign":
 		data = []byte(strings.ReplaceAll(string(data), "gpurec.schema", "someone.else!"))
 	case "newer":
-		data = []byte(strings.ReplaceAll(string(data), "1.2", "9.2"))
+		data = []byte(strings.ReplaceAll(string(data), "1.3", "9.3"))
 	}
 	ts.Check(os.WriteFile(path, data, 0o600))
 }

@@ -43,7 +43,7 @@ type Options struct {
 
 // Intervals of the recorder's work.
 const (
-	watchInterval  = 100 * time.Millisecond // between searches for new threads, and reads of ended waits
+	watchInterval  = 100 * time.Millisecond // between searches for new threads, and rows of ended waits
 	metricInterval = time.Second            // between the rows of a thread's metrics
 )
 
@@ -52,9 +52,12 @@ type Recorder struct {
 	opt      Options
 	accounts *switches.Accounts
 	threads  *threadSet
+	wakers   *wakers
 	limit    waitLimit
-	// ended are the waits since the last but one read: a snapshot of them may still be in progress.
-	ended []switches.Wait
+	// ended are the waits that were read last. Their rows are sent after the next watchInterval, because a snapshot of
+	// them may still be in progress. fresh are those that were read since.
+	ended, fresh []switches.Wait
+	sentNs       int64 // CLOCK_MONOTONIC of the last call of sendEnded
 
 	mu      sync.Mutex
 	missing []string
@@ -77,6 +80,7 @@ func New(opt Options) (*Recorder, error) {
 	}
 	r := &Recorder{opt: opt, accounts: accounts, limit: newWaitLimit()}
 	r.threads = newThreadSet(accounts, r.note)
+	r.wakers = newWakers(accounts, r.threads, r.note)
 	return r, nil
 }
 
@@ -93,60 +97,74 @@ func (r *Recorder) Run(stop <-chan struct{}) {
 		r.threads.follow(r.opt.Threads())
 		now := clock.ReadNs(unix.CLOCK_MONOTONIC)
 		r.readWaits()
+		if now >= r.sentNs+int64(watchInterval) {
+			r.sentNs = now
+			r.sendEnded()
+		}
 		if now >= nextMetrics {
-			r.threads.followChildren(r.opt.Processes())
+			processes := r.opt.Processes()
+			r.threads.followChildren(processes)
+			r.wakers.setProcesses(processes)
 			nextMetrics = max(nextMetrics+int64(metricInterval), now)
 			r.sendMetrics(now, false)
 			r.limitWaits()
 		}
 		r.addCost(meter.take())
-		if clock.Sleep(stop, watchInterval) {
+		if clock.Sleep(stop, r.wakers.interval()) {
 			break
 		}
 	}
 	helpers.Wait()
 	r.threads.follow(r.opt.Threads())
 	r.readWaits()
-	r.readWaits() // sends those of the last read, too
+	r.sendEnded()
+	r.sendEnded() // those of the last read, too
 	r.sendMetrics(clock.ReadNs(unix.CLOCK_MONOTONIC), true)
 	r.limitWaits()
 	r.addCost(meter.take())
 	meter.end()
 }
 
-// readWaits sends the waits of the last read, and reads those that have ended since.
+// readWaits reads the waits that have ended since the last call.
 func (r *Recorder) readWaits() {
-	rows := make([]format.Row, 0, len(r.ended))
-	for i := range r.ended {
-		rows = append(rows, r.waitRow(&r.ended[i]))
-	}
-	r.send(rows)
-	r.ended = r.ended[:0]
-	err := r.accounts.Drain(func(w *switches.Wait) { r.ended = append(r.ended, *w) })
+	err := r.accounts.Drain(func(w *switches.Wait) {
+		r.fresh = append(r.fresh, *w)
+		r.wakers.see(w)
+	})
 	if err != nil {
 		r.note(err.Error())
 	}
 }
 
-// waitRow returns the row of a wait.
-func (r *Recorder) waitRow(w *switches.Wait) format.Row {
+// sendEnded sends the rows of the waits that were read before the last call.
+func (r *Recorder) sendEnded() {
+	rows := make([]format.Row, 0, len(r.ended))
+	for i := range r.ended {
+		rows = append(rows, r.waitRow(&r.ended[i], 0))
+	}
+	r.send(rows)
+	r.ended, r.fresh = r.fresh, r.ended[:0]
+}
+
+// waitRow returns the row of a wait. flags is format.FlagOpen for a wait that has not ended.
+func (r *Recorder) waitRow(w *switches.Wait, flags int32) format.Row {
 	row := format.Row{
 		Kind: format.KindWait, Name: switches.StateName(w.State), StartNs: r.opt.Clock.UnixNs(w.OffNs),
 		DurNs: int64(w.OnNs - w.OffNs), Pid: int32(w.Tgid), Tid: int32(w.Tid), CPU: int32(w.Cpu),
-		Value: float64(w.DelayNs),
+		Value: float64(w.DelayNs), RanNs: int64(w.RanNs), Flags: flags,
 	}
 	fact := explainWait(w)
 	if r.isGILWait(w) {
 		fact.Reason = format.ReasonGIL
 	}
 	if t := r.threads.get(int(w.Tid)); t != nil {
-		t.stacks.setStack(&row, w, fact)
+		fact = t.stacks.setStack(&row, w, fact)
 		if len(row.Frames) == 0 && w.State != 0 {
 			t.wantsStack.Store(true)
 		}
-	} else {
-		setMessage(&row, fact)
 	}
+	r.wakers.describe(&row, &fact, w)
+	setMessage(&row, fact)
 	return row
 }
 
@@ -182,9 +200,7 @@ func (r *Recorder) sendMetrics(now int64, isLast bool) {
 		rows = append(rows, t.metrics.sample(t, r.opt.Clock.UnixNs(uint64(now)), &account, isLast)...)
 		if isLast && account.IsWaiting && account.Open.OnNs-account.Open.OffNs >= uint64(r.limit.min) &&
 			readOpenCall(t, &account.Open) {
-			row := r.waitRow(&account.Open)
-			row.Flags = format.FlagOpen
-			rows = append(rows, row)
+			rows = append(rows, r.waitRow(&account.Open, format.FlagOpen))
 		}
 		t.hasEnded = account.HasEnded
 	}
@@ -208,6 +224,7 @@ func (r *Recorder) limitWaits() {
 	if err != nil {
 		return // only if the recorder has no memory
 	}
+	r.wakers.limit(&c)
 	lost, changed := r.limit.update(&c)
 	if lost > 0 {
 		r.opt.Sink.CountLostHost(lost)
@@ -267,6 +284,8 @@ func (r *Recorder) Fact() format.HostFact {
 	if c, err := r.accounts.Counters(); err == nil {
 		fact.Switches, fact.TargetSwitches = c.Switches, c.TargetSwitches
 		fact.SwitchNs, fact.TargetSwitchNs = c.SwitchNs, c.TargetSwitchNs
+		fact.Wakings, fact.TargetWakings = c.Wakings, c.TargetWakings
+		fact.WakingNs, fact.TargetWakingNs = c.WakingNs, c.TargetWakingNs
 	}
 	return fact
 }

@@ -75,13 +75,14 @@ type program struct {
 	ran    []int64    // CPU time of the workers
 
 	children []int // processes without CUDA
+	threads  []int // of wakers.c: all threads; tids has the first one
 }
 
-// compile compiles the test program.
-func compile(t *testing.T) string {
+// compile compiles a test program.
+func compile(t *testing.T, source string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "hostwaits")
-	out, err := exec.Command("cc", "-O1", "-g", "-pthread", "-o", path, "testdata/hostwaits.c").CombinedOutput()
+	path := filepath.Join(t.TempDir(), strings.TrimSuffix(source, ".c"))
+	out, err := exec.Command("cc", "-O1", "-g", "-pthread", "-o", path, "testdata/"+source).CombinedOutput()
 	if err != nil {
 		testclass.Missing(t, fmt.Sprintf("no C compiler: %v: %s", err, out))
 	}
@@ -91,7 +92,13 @@ func compile(t *testing.T) string {
 // startProgram starts hostwaits and waits for its workers.
 func startProgram(t *testing.T, workers int, args ...string) *program {
 	t.Helper()
-	command := exec.Command(compile(t), args...)
+	return startProgramOf(t, "hostwaits.c", workers, args...)
+}
+
+// startProgramOf starts a test program and waits for its workers.
+func startProgramOf(t *testing.T, source string, workers int, args ...string) *program {
+	t.Helper()
+	command := exec.Command(compile(t, source), args...)
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	command.Stderr = os.Stderr
 	input, err1 := command.StdinPipe()

@@ -81,8 +81,8 @@ func (c *stackCache) find(w *switches.Wait) (s *waitStack, isOwn bool) {
 	return s, false
 }
 
-// setStack sets stack and facts of a wait's row.
-func (c *stackCache) setStack(row *format.Row, w *switches.Wait, fact format.WaitFact) {
+// setStack sets the stack of a wait's row. It returns the facts of the wait, completed by those of the stack.
+func (c *stackCache) setStack(row *format.Row, w *switches.Wait, fact format.WaitFact) format.WaitFact {
 	s, isOwn := c.find(w)
 	switch {
 	case s == nil:
@@ -100,7 +100,7 @@ func (c *stackCache) setStack(row *format.Row, w *switches.Wait, fact format.Wai
 		row.Frames, row.StackStatus = s.frames, format.StackInferred
 		fact = inferFact(fact, s.fact)
 	}
-	setMessage(row, fact)
+	return fact
 }
 
 // inferFact returns the facts of a wait in the place of another one. Who holds a lock may differ.

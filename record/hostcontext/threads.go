@@ -22,13 +22,24 @@ import (
 const (
 	maxThreads           = 256 // of all processes
 	maxThreadsPerProcess = 64
-	maxChildren          = 64 // first threads of children without CUDA, of all processes
+	maxChildren          = 64  // first threads of children without CUDA, of all processes
+	maxWakers            = 128 // threads that only end waits of watched threads, of all processes
+)
+
+// role says why a thread is watched.
+type role uint8
+
+const (
+	usesCUDA role = iota
+	isChild       // the first thread of a child process without CUDA
+	isWaker       // it ends waits of watched threads
+	roles
 )
 
 // thread is a watched thread.
 type thread struct {
 	pid, tid  int
-	isChild   bool          // the first thread of a child process without CUDA
+	role      role          // guarded by threadSet.mu
 	sinceNs   int64         // CLOCK_MONOTONIC
 	metrics   metricSampler // of Run
 	hasEnded  bool          // of Run
@@ -48,9 +59,9 @@ type threadSet struct {
 
 	mu    sync.Mutex
 	byTid map[int]*thread
-	// counts are the threads that use CUDA, by pid. children counts the others.
-	counts   map[int]int
-	children int
+	// counts are the threads that use CUDA, by pid. byRole counts all threads.
+	counts map[int]int
+	byRole [roles]int
 	// changes counts the changes of byTid.
 	changes int
 	// ended are threads that have ended, but may be listed for a while.
@@ -94,7 +105,12 @@ func (s *threadSet) countChanges() int {
 func (s *threadSet) has(pid int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.counts[pid] > 0 || s.byTid[pid] != nil
+	for _, t := range s.byTid {
+		if t.pid == pid {
+			return true
+		}
+	}
+	return false
 }
 
 // follow watches the threads of a list that are not watched yet. ids are pid<<32|tid.
@@ -104,7 +120,7 @@ func (s *threadSet) follow(ids []uint64) {
 	ended := make(map[uint64]bool)
 	for _, id := range ids {
 		pid, tid := int(id>>32), int(uint32(id))
-		if s.byTid[tid] != nil {
+		if t := s.byTid[tid]; t != nil && t.role == usesCUDA {
 			continue
 		}
 		if s.ended[id] || !s.watchCUDA(pid, tid) {
@@ -126,14 +142,27 @@ func (s *threadSet) followChildren(processes map[int]int64) {
 		if parent, ok := readParent(pid); !ok || s.counts[parent] == 0 {
 			continue
 		}
-		if s.children >= maxChildren {
+		if s.byRole[isChild] >= maxChildren {
 			s.note(fmt.Sprintf("more than %d child processes do not use CUDA: the others are not watched", maxChildren))
 			return
 		}
-		if s.watch(&thread{pid: pid, tid: pid, isChild: true}) {
-			s.children++
-		}
+		s.watch(&thread{pid: pid, tid: pid, role: isChild})
 	}
+}
+
+// watchWaker begins to watch a thread that ends waits of watched threads, unless it is watched. It returns false if
+// there are too many of them.
+func (s *threadSet) watchWaker(pid, tid int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byTid[tid] != nil || pid == os.Getpid() {
+		return true
+	}
+	if s.byRole[isWaker] >= maxWakers {
+		return false
+	}
+	s.watch(&thread{pid: pid, tid: tid, role: isWaker})
+	return true
 }
 
 // watchCUDA begins to watch a thread that uses CUDA. It returns false if the thread has ended. The caller holds
@@ -142,7 +171,7 @@ func (s *threadSet) watchCUDA(pid, tid int) bool {
 	if pid == os.Getpid() {
 		return true
 	}
-	if len(s.byTid)-s.children >= maxThreads {
+	if s.byRole[usesCUDA] >= maxThreads {
 		s.note(fmt.Sprintf("more than %d threads use CUDA: the others are not watched", maxThreads))
 		return true
 	}
@@ -151,7 +180,11 @@ func (s *threadSet) watchCUDA(pid, tid int) bool {
 			maxThreadsPerProcess, pid))
 		return true
 	}
-	if !s.watch(&thread{pid: pid, tid: tid}) {
+	if t := s.byTid[tid]; t != nil { // it was a waker or a child before
+		s.byRole[t.role]--
+		t.role = usesCUDA
+		s.byRole[usesCUDA]++
+	} else if !s.watch(&thread{pid: pid, tid: tid}) {
 		return false
 	}
 	s.counts[pid]++
@@ -175,6 +208,7 @@ func (s *threadSet) watch(t *thread) bool {
 		return false
 	}
 	s.byTid[t.tid] = t
+	s.byRole[t.role]++
 	s.changes++
 	return true
 }
@@ -186,10 +220,11 @@ func (s *threadSet) forget(t *thread) {
 	s.accounts.Forget(t.tid)
 	delete(s.byTid, t.tid)
 	s.changes++
-	if t.isChild {
-		s.children--
-	} else if s.counts[t.pid]--; s.counts[t.pid] == 0 {
-		delete(s.counts, t.pid)
+	s.byRole[t.role]--
+	if t.role == usesCUDA {
+		if s.counts[t.pid]--; s.counts[t.pid] == 0 {
+			delete(s.counts, t.pid)
+		}
 	}
 	s.ended[t.id()] = true
 }

@@ -27,11 +27,16 @@ var ErrTooOld = errors.New("needs Linux 5.15 or newer")
 // MaxThreads is the largest number of watched threads.
 const MaxThreads = int(bpf.HostSwitchSwitchLimitsSWITCH_THREADS)
 
-// Accounts watches threads. Drain, SetMinWait and Close must not run concurrently with each other. The
-// other methods are safe for concurrent use.
+// Accounts watches threads. Drain, SetMinWait, StartWakings, StopWakings and Close must not run concurrently with each
+// other. The other methods are safe for concurrent use.
 type Accounts struct {
-	objects bpf.HostSwitchObjects
+	objects struct {
+		bpf.HostSwitchMaps
+		bpf.HostSwitchVariables
+		OnSwitch *ebpf.Program `ebpf:"on_switch"`
+	}
 	link    link.Link
+	wakings wakings
 	reader  *ringbuf.Reader
 	record  ringbuf.Record
 }
@@ -101,10 +106,15 @@ func (a *Accounts) Close() {
 	if a.reader != nil {
 		a.reader.Close()
 	}
+	a.StopWakings()
+	a.wakings.close()
 	if a.link != nil {
 		a.link.Close()
 	}
-	a.objects.Close()
+	a.objects.HostSwitchMaps.Close()
+	if a.objects.OnSwitch != nil {
+		a.objects.OnSwitch.Close()
+	}
 }
 
 // Watch begins to account a thread from sinceNs on, CLOCK_MONOTONIC. state is the kernel's state of the
@@ -160,6 +170,10 @@ type Counters struct {
 	LeftOut                  int64 // waits that had no record because of SetMinWait
 	// Missed counts times of threads that are in no sum, because the kernel had no event of a switch.
 	Missed int64
+	// Wakings and TargetWakings count wake-ups of all threads and of watched threads while StartWakings was in
+	// effect. WakingNs and TargetWakingNs are as SwitchNs and TargetSwitchNs.
+	Wakings, TargetWakings   int64
+	WakingNs, TargetWakingNs float64
 }
 
 // Counters returns the totals so far.
@@ -169,7 +183,7 @@ func (a *Accounts) Counters() (Counters, error) {
 		return Counters{}, fmt.Errorf("read counters of switches: %w", err)
 	}
 	var c Counters
-	var timed, timedNs, targetTimed, targetTimedNs uint64
+	var switches, targetSwitches, wakings, targetWakings timedRuns
 	for i := range cpus {
 		n := &cpus[i]
 		c.Switches += int64(n.Switches)
@@ -178,16 +192,29 @@ func (a *Accounts) Counters() (Counters, error) {
 		c.Lost += int64(n.Lost)
 		c.LeftOut += int64(n.LeftOut)
 		c.Missed += int64(n.Missed)
-		timed, timedNs = timed+n.Timed, timedNs+n.TimedNs
-		targetTimed, targetTimedNs = targetTimed+n.TargetTimed, targetTimedNs+n.TargetTimedNs
+		c.Wakings += int64(n.Wakings)
+		c.TargetWakings += int64(n.TargetWakings)
+		switches.add(n.Timed, n.TimedNs)
+		targetSwitches.add(n.TargetTimed, n.TargetTimedNs)
+		wakings.add(n.WakingTimed, n.WakingTimedNs)
+		targetWakings.add(n.TargetWakingTimed, n.TargetWakingTimedNs)
 	}
-	if timed > 0 {
-		c.SwitchNs = float64(timedNs) / float64(timed)
-	}
-	if targetTimed > 0 {
-		c.TargetSwitchNs = float64(targetTimedNs) / float64(targetTimed)
-	}
+	c.SwitchNs, c.TargetSwitchNs = switches.meanNs(), targetSwitches.meanNs()
+	c.WakingNs, c.TargetWakingNs = wakings.meanNs(), targetWakings.meanNs()
 	return c, nil
+}
+
+// timedRuns are runs of a program whose time was measured.
+type timedRuns struct{ runs, ns uint64 }
+
+func (t *timedRuns) add(runs, ns uint64) { t.runs, t.ns = t.runs+runs, t.ns+ns }
+
+// meanNs returns the mean time of a run, ns. 0: none was measured.
+func (t *timedRuns) meanNs() float64 {
+	if t.runs == 0 {
+		return 0
+	}
+	return float64(t.ns) / float64(t.runs)
 }
 
 // isMissing reports whether a lookup found no entry.

@@ -3,7 +3,6 @@
 package switches
 
 import (
-	"bytes"
 	"fmt"
 	"unsafe"
 
@@ -59,7 +58,7 @@ type Thread struct {
 	// kernel's count at its last switch, 0 before the first one.
 	Switches, MajorFaults int64
 	// Open is the present wait. OnNs is the moment. Only OffNs, OnNs, Count, State, NextPid, NextTgid,
-	// NextName and IsPartial are valid. It is meaningless without IsWaiting.
+	// NextName, RanNs and IsPartial are valid. It is meaningless without IsWaiting.
 	Open      Wait
 	IsWaiting bool
 	HasEnded  bool
@@ -94,6 +93,7 @@ func (a *Accounts) Read(tid int, nowNs int64) (t Thread, ok bool, err error) {
 
 // newThread completes an account up to the time now.
 func newThread(tid uint32, s *bpf.HostSwitchSwitchThread, now uint64) Thread {
+	const running = bpf.HostSwitchSwitchSumSUM_RUNNING
 	sums := s.SumNs
 	t := Thread{Switches: int64(s.Switches), MajorFaults: int64(s.MajorFaults), HasEnded: s.HasEnded != 0}
 	since, began := max(s.OnNs, s.OffNs), s.OnNs != 0 || s.OffNs != 0
@@ -102,13 +102,13 @@ func newThread(tid uint32, s *bpf.HostSwitchSwitchThread, now uint64) Thread {
 	}
 	isOff := s.OffNs != 0 || !began && s.State != 0
 	if now > since && !t.HasEnded {
-		sum := bpf.HostSwitchSwitchSumSUM_RUNNING
+		sum := running
 		if isOff {
 			sum = sumOf(s.State)
 			t.IsWaiting = true
 			t.Open = Wait{
 				OffNs: since, OnNs: now, Count: s.Count, Tid: tid, State: s.State, NextPid: s.NextPid,
-				NextTgid: s.NextTgid, NextName: s.NextName,
+				NextTgid: s.NextTgid, NextName: s.NextName, RanNs: sums[running] - s.RecordRunningNs,
 			}
 			if !began {
 				t.Open.IsPartial = 1
@@ -119,7 +119,7 @@ func newThread(tid uint32, s *bpf.HostSwitchSwitchThread, now uint64) Thread {
 		}
 		sums[sum] += now - since
 	}
-	t.RunningNs = int64(sums[bpf.HostSwitchSwitchSumSUM_RUNNING])
+	t.RunningNs = int64(sums[running])
 	t.RunnableNs = int64(sums[bpf.HostSwitchSwitchSumSUM_RUNNABLE])
 	t.SleepingNs = int64(sums[bpf.HostSwitchSwitchSumSUM_SLEEPING])
 	t.UninterruptibleNs = int64(sums[bpf.HostSwitchSwitchSumSUM_UNINTERRUPTIBLE])
@@ -138,11 +138,7 @@ func sumOf(state uint32) bpf.HostSwitchSwitchSum {
 }
 
 // NextName returns the name of the thread that took the processor of a preempted thread.
-func NextName(w *Wait) string {
-	name := unsafe.Slice((*byte)(unsafe.Pointer(&w.NextName[0])), len(w.NextName))
-	before, _, _ := bytes.Cut(name, []byte{0})
-	return string(before)
-}
+func NextName(w *Wait) string { return textOf(&w.NextName) }
 
 // parseWait returns the wait of a record.
 func parseWait(data []byte) (*Wait, bool) {
