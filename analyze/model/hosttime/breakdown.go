@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/origin"
 )
@@ -19,6 +20,7 @@ type Breakdown struct {
 	recent  map[recentKey]*Entry
 	groups  map[groupKey]*group
 	inOrder []*group // groups in the order in which they were met, so that sums of floats do not differ
+	pools   []Part   // memory of Add: CPU time and garbage collections of a span, by thread
 	// TotalNs is the length of all spans.
 	TotalNs float64
 }
@@ -35,11 +37,15 @@ type Entry struct {
 	Samples                  int64 // CPU samples behind the time
 	// OwnerStack is the stack of what the owner did meanwhile; for CauseLoader, of what its workers did. 0: unknown.
 	OwnerStack int32
+	// Ends is the number of threads at the ends of chains. Chain leads to the one with the most time.
+	Ends int
 
 	thread  origin.Thread    // of the longest part
 	spanNs  int64            // of the span with the longest part
 	owners  map[owner]int64  // ns
+	wakers  map[owner]int64  // ns
 	targets map[string]int64 // ns
+	chains  map[Chain]int64  // ns
 }
 
 type owner struct {
@@ -49,9 +55,8 @@ type owner struct {
 
 // entryKey identifies an Entry. site is the text of the line.
 type entryKey struct {
-	cause    Cause
-	inLoader bool
-	site     string
+	recentKey        // its stack is 0
+	site      string // "": unknown
 }
 
 // recentKey finds an Entry without the text of its line.
@@ -59,13 +64,31 @@ type recentKey struct {
 	cause    Cause
 	inLoader bool
 	stack    int32
+	chain    chainKey
+}
+
+// chainKey tells apart places at the ends of chains. Without a line, each thread has its own place.
+type chainKey struct {
+	isOther, inLoader bool
+	end               origin.Thread
+}
+
+// keyOf returns the key of a place.
+func keyOf(at *Place) recentKey {
+	key := recentKey{cause: at.Cause, inLoader: at.InLoader, stack: at.Stack}
+	key.chain = chainKey{isOther: at.Chain.IsOther(), inLoader: at.Chain.InLoader}
+	if at.Stack == 0 {
+		key.chain.end = at.Chain.End
+	}
+	return key
 }
 
 // groupKey identifies a group of spans, and what samples tell about it: CPU time, garbage collections, or waits
 // without a stack.
 type groupKey struct {
 	of    any
-	cause Cause // CauseCPU, CauseGC, CauseRunQueue, CauseThrottled or CauseGIL
+	end   origin.Thread // of the chain
+	cause Cause         // CauseCPU, CauseGC, CauseRunQueue, CauseThrottled or CauseGIL
 }
 
 // group has the time of a cause in a group of spans.
@@ -92,34 +115,22 @@ func NewBreakdown(h *History, siteOf func(stack int32) string) *Breakdown {
 func (b *Breakdown) Add(of any, th origin.Thread, fromNs, toNs int64, certain float64) (longest Part) {
 	parts := b.h.Measure(th.Pid, th.Tid, fromNs, toNs)
 	b.TotalNs += float64(max(0, toNs-fromNs))
-	pooled := [2]Part{{Place: Place{Cause: CauseCPU}}, {Place: Place{Cause: CauseGC}}}
+	b.pools = b.pools[:0]
 	for i := range parts {
 		p := &parts[i]
-		pool := &pooled[0]
-		switch {
-		case p.Cause == CauseGC:
-			pool = &pooled[1]
-			b.groupOf(groupKey{of, CauseGC}).beyondNs += float64(p.BeyondNs)
-		case !p.Cause.IsRunning():
-			if p.Ns > longest.Ns {
-				longest = *p
-			}
-			b.entryOfWait(of, p).add(p, th, fromNs, toNs, certain)
-			continue
-		}
 		if p.Ns > longest.Ns {
 			longest = *p
 		}
-		pool.Ns, pool.CertainNs, pool.Samples = pool.Ns+p.Ns, pool.CertainNs+p.CertainNs, pool.Samples+p.Samples
-		if p.Samples > 0 {
-			lines := b.groupOf(groupKey{of, pool.Cause}).lines
-			lines[recentKey{p.Cause, p.InLoader, p.Stack}] += int64(p.Samples)
+		if p.Cause == CauseGC || p.Cause.IsRunning() {
+			b.pool(of, p)
+		} else {
+			b.entryOfWait(of, p).add(p, th, fromNs, toNs, certain)
 		}
 	}
-	for i := range pooled {
-		pool := &pooled[i]
+	for i := range b.pools {
+		pool := &b.pools[i]
 		if pool.Ns > 0 {
-			b.groupOf(groupKey{of, pool.Cause}).total.add(pool, th, fromNs, toNs, certain)
+			b.groupOf(of, &pool.Place).total.add(pool, th, fromNs, toNs, certain)
 		}
 		if pool.Ns > longest.Ns {
 			longest = *pool
@@ -128,28 +139,51 @@ func (b *Breakdown) Add(of any, th origin.Thread, fromNs, toNs int64, certain fl
 	return longest
 }
 
+// pool adds CPU time, or a garbage collection, to the sum of its thread in the span.
+func (b *Breakdown) pool(of any, p *Part) {
+	cause := CauseCPU
+	if p.Cause == CauseGC {
+		cause = CauseGC
+	}
+	i := slices.IndexFunc(b.pools, func(o Part) bool { return o.Cause == cause && o.Chain.End == p.Chain.End })
+	if i < 0 {
+		i = len(b.pools)
+		b.pools = append(b.pools, Part{Place: Place{Cause: cause, Chain: p.Chain}})
+	}
+	pool := &b.pools[i]
+	pool.Ns, pool.CertainNs, pool.Samples = pool.Ns+p.Ns, pool.CertainNs+p.CertainNs, pool.Samples+p.Samples
+	if cause == CauseGC {
+		b.groupOf(of, &pool.Place).beyondNs += float64(p.BeyondNs)
+	}
+	if p.Samples > 0 {
+		b.groupOf(of, &pool.Place).lines[keyOf(&p.Place)] += int64(p.Samples)
+	}
+}
+
 // entryOfWait returns the Entry of a wait. Waits in run queues and for the GIL without a stack belong to their group
 // until Finish.
 func (b *Breakdown) entryOfWait(of any, p *Part) *Entry {
 	if !p.Cause.isQueued() && p.Cause != CauseGIL {
 		return b.entryOf(p.Place)
 	}
-	g := b.groupOf(groupKey{of, p.Cause})
+	g := b.groupOf(of, &p.Place)
 	if p.Stack == 0 {
 		return &g.total
 	}
-	g.lines[recentKey{p.Cause, p.InLoader, p.Stack}]++
+	g.lines[keyOf(&p.Place)]++
 	return b.entryOf(p.Place)
 }
 
 // LastParts returns the parts of the span that was added last. They are valid until the next Add.
 func (b *Breakdown) LastParts() Parts { return b.h.parts }
 
-// groupOf returns the group with a key.
-func (b *Breakdown) groupOf(key groupKey) *group {
+// groupOf returns the group of a place in the spans of a group.
+func (b *Breakdown) groupOf(of any, at *Place) *group {
+	key := groupKey{of, at.Chain.End, at.Cause}
 	g := b.groups[key]
 	if g == nil {
-		g = &group{key: key, total: Entry{Place: Place{Cause: key.cause}}, lines: make(map[recentKey]int64)}
+		total := Entry{Place: Place{Cause: at.Cause, Chain: at.Chain}}
+		g = &group{key: key, total: total, lines: make(map[recentKey]int64)}
 		b.groups[key] = g
 		b.inOrder = append(b.inOrder, g)
 	}
@@ -158,17 +192,18 @@ func (b *Breakdown) groupOf(key groupKey) *group {
 
 // entryOf returns the Entry of a place.
 func (b *Breakdown) entryOf(at Place) *Entry {
-	near := recentKey{at.Cause, at.InLoader, at.Stack}
+	near := keyOf(&at)
 	e := b.recent[near]
 	if e != nil {
 		return e
 	}
-	key := entryKey{cause: at.Cause, inLoader: at.InLoader}
+	key := entryKey{recentKey: near}
+	key.stack = 0
 	if at.Stack != 0 {
 		key.site = b.siteOf(at.Stack)
 	}
 	if e = b.entries[key]; e == nil {
-		e = &Entry{Place: Place{Cause: at.Cause, Stack: at.Stack, InLoader: at.InLoader}}
+		e = &Entry{Place: Place{Cause: at.Cause, Stack: at.Stack, InLoader: at.InLoader, Chain: at.Chain}}
 		b.entries[key] = e
 	}
 	b.recent[near] = e
@@ -184,24 +219,30 @@ func (e *Entry) add(p *Part, th origin.Thread, fromNs, toNs int64, certain float
 	if p.Ns > e.LongestNs {
 		e.LongestNs, e.LongestFromNs, e.spanNs, e.thread = p.Ns, fromNs, toNs-fromNs, th
 	}
-	if o := (owner{p.Owner, p.OwnerName}); o != (owner{}) && (len(e.owners) < maxOwners || e.owners[o] > 0) {
-		if e.owners == nil {
-			e.owners = make(map[owner]int64)
-		}
-		e.owners[o] += p.Ns
-	}
-	if p.Target != "" && (len(e.targets) < maxOwners || e.targets[p.Target] > 0) {
-		if e.targets == nil {
-			e.targets = make(map[string]int64)
-		}
-		e.targets[p.Target] += p.Ns
+	addNs(&e.owners, owner{p.Owner, p.OwnerName}, p.Ns)
+	addNs(&e.wakers, owner{p.Waker, p.WakerName}, p.Ns)
+	addNs(&e.targets, p.Target, p.Ns)
+	if p.Chain.IsOther() {
+		addNs(&e.chains, p.Chain, p.Ns)
 	}
 }
 
-// LineOf returns the line with the most samples of CPU time, or of garbage collections, in a group. Without
+// addNs adds time to a key of a map, which it makes. The zero key, and new keys of a full map, are left out.
+func addNs[K comparable](to *map[K]int64, key K, ns int64) {
+	var zero K
+	if key == zero || len(*to) >= maxOwners && (*to)[key] == 0 {
+		return
+	}
+	if *to == nil {
+		*to = make(map[K]int64)
+	}
+	(*to)[key] += ns
+}
+
+// LineOf returns the line with the most samples of CPU time, or of garbage collections, of the threads of a group. Without
 // samples, ok is false.
 func (b *Breakdown) LineOf(of any, c Cause) (at Place, ok bool) {
-	g := b.groups[groupKey{of, c}]
+	g := b.groups[groupKey{of: of, cause: c}]
 	if g == nil || len(g.lines) == 0 {
 		return at, false
 	}
@@ -212,7 +253,8 @@ func (b *Breakdown) LineOf(of any, c Cause) (at Place, ok bool) {
 // sortedLines returns the lines of the samples, the most samples first.
 func (g *group) sortedLines() []recentKey {
 	return slices.SortedFunc(maps.Keys(g.lines), func(a, b recentKey) int {
-		return cmp.Or(cmp.Compare(g.lines[b], g.lines[a]), cmp.Compare(a.stack, b.stack))
+		return cmp.Or(cmp.Compare(g.lines[b], g.lines[a]), cmp.Compare(a.stack, b.stack),
+			compareThreads(a.chain.end, b.chain.end))
 	})
 }
 
@@ -221,7 +263,7 @@ func (b *Breakdown) Finish() []*Entry {
 	for _, g := range b.inOrder {
 		switch key := g.key; {
 		case key.cause == CauseGC:
-			b.moveToPauses(g, b.groups[groupKey{key.of, CauseCPU}])
+			b.moveToPauses(g, b.groups[groupKey{key.of, key.end, CauseCPU}])
 		case key.cause.isQueued(), key.cause == CauseGIL && len(g.lines) == 0:
 			b.useLinesOfCPU(key, g)
 		}
@@ -255,13 +297,14 @@ func (b *Breakdown) moveToPauses(pauses, ran *group) {
 // useLinesOfCPU replaces the lines of waits in run queues, or for the GIL, by those in which the spans of the group
 // ran. The other lines are of waits for something else that ended in a run queue.
 func (b *Breakdown) useLinesOfCPU(key groupKey, waited *group) {
-	ran := b.groups[groupKey{key.of, CauseCPU}]
+	ran := b.groups[groupKey{key.of, key.end, CauseCPU}]
 	if ran == nil || len(ran.lines) == 0 {
 		return
 	}
 	clear(waited.lines)
 	for line, samples := range ran.lines {
-		waited.lines[recentKey{key.cause, line.inLoader, line.stack}] += samples
+		line.cause = key.cause
+		waited.lines[line] += samples
 	}
 }
 
@@ -281,8 +324,9 @@ func (b *Breakdown) divide(g *group) {
 	}
 	for _, line := range g.sortedLines() {
 		share := float64(g.lines[line]) / float64(all)
-		e := b.entryOf(Place{Cause: line.cause, InLoader: line.inLoader, Stack: line.stack})
-		e.merge(t, share)
+		at := Place{Cause: line.cause, InLoader: line.inLoader, Stack: line.stack, Chain: t.Chain}
+		at.Chain.InLoader = line.chain.inLoader
+		b.entryOf(at).merge(t, share)
 	}
 }
 
@@ -292,37 +336,70 @@ func (e *Entry) merge(t *Entry, share float64) {
 	e.CertainNs += share * t.CertainNs
 	e.Spans += max(1, int64(share*float64(t.Spans)+0.5))
 	e.Samples += int64(share*float64(t.Samples) + 0.5)
-	for o, ns := range t.owners {
-		if e.owners == nil {
-			e.owners = make(map[owner]int64)
-		}
-		e.owners[o] += int64(share * float64(ns))
-	}
-	for target, ns := range t.targets {
-		if e.targets == nil {
-			e.targets = make(map[string]int64)
-		}
-		e.targets[target] += int64(share * float64(ns))
-	}
+	mergeNs(&e.owners, t.owners, share)
+	mergeNs(&e.wakers, t.wakers, share)
+	mergeNs(&e.targets, t.targets, share)
+	mergeNs(&e.chains, t.chains, share)
 	if longest := int64(share * float64(t.LongestNs)); longest > e.LongestNs {
 		e.LongestNs, e.LongestFromNs, e.spanNs, e.thread = longest, t.LongestFromNs, t.spanNs, t.thread
 	}
 }
 
-// chooseOwner sets the owner and the target with the most time.
+// mergeNs adds a share of the times of a map.
+func mergeNs[K comparable](to *map[K]int64, from map[K]int64, share float64) {
+	for key, ns := range from {
+		if *to == nil {
+			*to = make(map[K]int64)
+		}
+		(*to)[key] += int64(share * float64(ns))
+	}
+}
+
+// chooseOwner sets the owner, the waker, the target and the chain with the most time.
 func (e *Entry) chooseOwner() {
+	if o, ok := longestOf(e.owners, owner.compare); ok {
+		e.Owner, e.OwnerName = o.thread, o.name
+	}
+	if w, ok := longestOf(e.wakers, owner.compare); ok {
+		e.Waker, e.WakerName = w.thread, w.name
+	}
+	if target, ok := longestOf(e.targets, strings.Compare); ok {
+		e.Target = target
+	}
+	if c, ok := longestOf(e.chains, Chain.compare); ok {
+		inLoader := e.Chain.InLoader
+		e.Chain = c
+		e.Chain.InLoader = inLoader
+	}
+	ends := make(map[origin.Thread]bool)
+	for c := range e.chains {
+		ends[c.End] = true
+	}
+	e.Ends = len(ends)
+}
+
+// longestOf returns the key with the most time, of equal ones the first. Keys without time do not count.
+func longestOf[K comparable](times map[K]int64, compare func(a, b K) int) (best K, ok bool) {
 	most := int64(0)
-	for o, ns := range e.owners {
-		if ns > most || ns == most && o.name < e.OwnerName {
-			most, e.Owner, e.OwnerName = ns, o.thread, o.name
+	for key, ns := range times {
+		if ns > most || ns == most && ok && compare(key, best) < 0 {
+			most, best, ok = ns, key, true
 		}
 	}
-	most = 0
-	for target, ns := range e.targets {
-		if ns > most || ns == most && target < e.Target {
-			most, e.Target = ns, target
-		}
-	}
+	return best, ok
+}
+
+func (o owner) compare(other owner) int {
+	return cmp.Or(strings.Compare(o.name, other.name), compareThreads(o.thread, other.thread))
+}
+
+func (c Chain) compare(o Chain) int {
+	return cmp.Or(compareThreads(c.End, o.End), cmp.Compare(c.Links, o.Links), cmp.Compare(c.Stack, o.Stack),
+		cmp.Compare(c.Cause, o.Cause), strings.Compare(c.EndName, o.EndName))
+}
+
+func compareThreads(a, b origin.Thread) int {
+	return cmp.Or(cmp.Compare(a.Pid, b.Pid), cmp.Compare(a.Tid, b.Tid))
 }
 
 // meanwhile returns the stack of what the owner did in the longest span: on a processor, or else in its

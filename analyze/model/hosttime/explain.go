@@ -9,7 +9,7 @@ import (
 const nearNs = 1_000_000_000
 
 // Explain returns how a thread spent a span of Unix ns, the longest part first. The parts add up to the
-// span. CPU time without a sample in the span has the lines of samples nearby. The result is valid until
+// span. A wait that another thread ended is divided into what that thread did meanwhile: see Chain. CPU time without a sample in the span has the lines of samples nearby. The result is valid until
 // the next call.
 func (h *History) Explain(pid, tid int32, fromNs, toNs int64) Parts {
 	parts := h.Measure(pid, tid, fromNs, toNs)
@@ -40,10 +40,16 @@ func (h *History) Measure(pid, tid int32, fromNs, toNs int64) Parts {
 	if toNs <= fromNs {
 		return h.parts
 	}
-	th := origin.Thread{Pid: pid, Tid: tid}
-	if len(h.index.threads[th]) == 0 && len(h.index.pauses[pid]) == 0 {
-		h.parts.add(Place{}, toNs-fromNs, 0, 0)
-		return h.parts
+	h.addSpan(origin.Thread{Pid: pid, Tid: tid}, fromNs, toNs)
+	h.parts.sort()
+	return h.parts
+}
+
+// addSpan adds how a thread spent a span.
+func (h *History) addSpan(th origin.Thread, fromNs, toNs int64) {
+	if len(h.index.threads[th]) == 0 && len(h.index.pauses[th.Pid]) == 0 {
+		h.add(Place{}, toNs-fromNs, 0, 0)
+		return
 	}
 	v := h.viewOf(th, fromNs, toNs)
 	at := fromNs
@@ -57,20 +63,13 @@ func (h *History) Measure(pid, tid int32, fromNs, toNs int64) Parts {
 		at = end
 	})
 	h.addRunning(v, th, at, toNs)
-	h.parts.sort()
-	return h.parts
 }
 
 // addWait adds the part of a wait between two times.
 func (h *History) addWait(v *threadView, w *Wait, fromNs, toNs int64) {
 	queuedNs := max(0, toNs-max(fromNs, w.queuedFromNs()))
 	if waitNs := toNs - fromNs - queuedNs; waitNs > 0 {
-		at := h.placeOf(w)
-		certainNs := waitNs
-		if w.IsInferred || at.Cause == CauseWait {
-			certainNs = 0
-		}
-		h.parts.add(at, waitNs, certainNs, 0)
+		h.addAsleep(v, w, fromNs, toNs-queuedNs)
 	}
 	if queuedNs == 0 {
 		return
@@ -82,10 +81,20 @@ func (h *History) addWait(v *threadView, w *Wait, fromNs, toNs int64) {
 	}
 	if w.State == format.StateRunnable && w.Fact.Reason == format.ReasonThrottled {
 		queue.Cause = CauseThrottled
-		h.parts.add(queue, queuedNs, queuedNs, 0)
+		h.add(queue, queuedNs, queuedNs, 0)
 		return
 	}
 	h.addQueued(v, w.Thread, queue, w.queuedFromNs(), w.ToNs, queuedNs, 1)
+}
+
+// addOwnWait adds a part of a wait that no chain of wakers explains.
+func (h *History) addOwnWait(w *Wait, ns int64) {
+	at := h.placeOf(w)
+	certainNs := ns
+	if w.IsInferred || at.Cause == CauseWait {
+		certainNs = 0
+	}
+	h.add(at, ns, certainNs, 0)
 }
 
 // addQueued adds ns that a thread was in run queues between two times. A part of it is due to the CPU limit.
@@ -96,9 +105,9 @@ func (h *History) addQueued(v *threadView, th origin.Thread, at Place, fromNs, t
 	share, cgroup := h.throttledShare(v, th.Pid, fromNs, toNs)
 	throttledNs := int64(float64(ns) * share)
 	at.Cause = CauseRunQueue
-	h.parts.add(at, ns-throttledNs, int64(float64(ns-throttledNs)*certain), 0)
+	h.add(at, ns-throttledNs, int64(float64(ns-throttledNs)*certain), 0)
 	at.Cause, at.Owner, at.OwnerName, at.Target = CauseThrottled, origin.Thread{}, "", cgroup
-	h.parts.add(at, throttledNs, 0, 0)
+	h.add(at, throttledNs, 0, 0)
 }
 
 // placeOf returns where and for what the thread waited.
@@ -107,6 +116,8 @@ func (h *History) placeOf(w *Wait) Place {
 	cause, ok := reasonCauses[f.Reason]
 	use := h.index.isLoader[w.Stack]
 	switch {
+	case f.Waker == driverWaker:
+		cause = CauseCUDA
 	case !ok:
 		cause = CauseWait
 	case cause == CauseRunQueue && w.State != format.StateRunnable:
@@ -119,10 +130,14 @@ func (h *History) placeOf(w *Wait) Place {
 	case use == queueWaits && isForOthers:
 		cause = CauseQueue
 	}
-	return Place{
+	at := Place{
 		Cause: cause, Stack: w.Stack, InLoader: use == loaderInside, Target: f.Target, OwnerName: f.Owner,
 		Owner: origin.Thread{Pid: f.OwnerPid, Tid: f.OwnerTid},
 	}
+	if canDependOnOthers(w) && f.EndedBy != format.EndedBySignal {
+		at.Waker, at.WakerName = w.Waker, f.Waker
+	}
+	return at
 }
 
 // throttledShare returns the share of the time in run queues around a span in which the CPU limit of a cgroup
@@ -229,8 +244,8 @@ func (h *History) addPause(v *threadView, p *Pause, fromNs, toNs, beyondNs int64
 		certainNs = 0
 	}
 	at := Place{Cause: CauseGC, Stack: stack}
-	h.parts.add(at, toNs-fromNs, max(0, certainNs), samples)
-	h.parts.addBeyond(at, beyondNs)
+	h.add(at, toNs-fromNs, max(0, certainNs), samples)
+	h.addBeyond(at, beyondNs)
 }
 
 // addConfirmed adds the CPU time in a span without waits, and what is unknown of it.
@@ -242,7 +257,9 @@ func (h *History) addConfirmed(v *threadView, th origin.Thread, fromNs, toNs int
 	c := h.countersOf(v, fromNs, toNs)
 	cpuNs := int64(float64(spanNs) * c.runningShare(fromNs))
 	samples := v.countSamples(fromNs, toNs)
-	if period := h.index.sampleNs; period > 0 { // n samples cannot be of more than n+1 periods, with some play
+	if share, ok := v.ranShare(fromNs, toNs); ok {
+		cpuNs = int64(float64(spanNs) * share)
+	} else if period := h.index.sampleNs; period > 0 { // n samples cannot be of more than n+1 periods, with some play
 		cpuNs = min(cpuNs, samples*period+period*3/2)
 	} else if c == nil {
 		cpuNs = 0
@@ -250,7 +267,27 @@ func (h *History) addConfirmed(v *threadView, th origin.Thread, fromNs, toNs int
 	queuedNs := int64(float64(spanNs-cpuNs) * c.queuedShare())
 	h.divide(v, cpuNs, fromNs, toNs, samples)
 	h.addQueued(v, th, Place{}, fromNs, toNs, queuedNs, 0)
-	h.parts.add(Place{}, spanNs-cpuNs-queuedNs, 0, 0)
+	h.add(Place{}, spanNs-cpuNs-queuedNs, 0, 0)
+}
+
+// ranShare returns the share of the time between two waits in which the thread ran, as the later wait says. ok is
+// false if the waits around the span are not known.
+func (v *threadView) ranShare(fromNs, toNs int64) (share float64, ok bool) {
+	var before, after *Wait
+	for _, g := range v.groups {
+		i := g.firstWait(toNs)
+		if i > 0 {
+			before = &g.waits[i-1]
+		}
+		if i < len(g.waits) {
+			after = &g.waits[i]
+			break
+		}
+	}
+	if before == nil || after == nil || after.RanNs == 0 || before.ToNs > fromNs || after.FromNs <= before.ToNs {
+		return 0, false
+	}
+	return min(1, float64(after.RanNs)/float64(after.FromNs-before.ToNs)), true
 }
 
 // divide divides CPU time by the samples in a span. samples is their number. Without samples the time has no
@@ -258,7 +295,7 @@ func (h *History) addConfirmed(v *threadView, th origin.Thread, fromNs, toNs int
 func (h *History) divide(v *threadView, ns, fromNs, toNs, samples int64) {
 	left := samples
 	if left == 0 {
-		h.parts.add(Place{Cause: CauseCPU}, ns, 0, 0)
+		h.add(Place{Cause: CauseCPU}, ns, 0, 0)
 		return
 	}
 	v.eachSample(fromNs, toNs, func(s *CPUSample) {
@@ -267,7 +304,7 @@ func (h *History) divide(v *threadView, ns, fromNs, toNs, samples int64) {
 			at.Cause = CauseDriver
 		}
 		part := ns / left
-		h.parts.add(at, part, 0, 1)
+		h.add(at, part, 0, 1)
 		ns, left = ns-part, left-1
 	})
 }

@@ -24,6 +24,8 @@ type History struct {
 	loaded []*loadedGroup // the one used last comes first
 	views  map[origin.Thread]*threadView
 	parts  Parts // memory of the last answer
+	chain  chain // from the thread that is explained to the one that is looked at
+	steps  int   // waits that were looked at for the wait of the thread that is explained
 	err    error // the first error of reading
 }
 

@@ -22,6 +22,11 @@ type index struct {
 	isLoader map[int32]loaderUse          // by stack, of the stacks with frames of a data loader
 	isDriver map[int32]bool               // by stack, of the stacks with the CUDA driver inside of the program
 	workers  map[int32][]origin.Thread    // by process: the threads of its child processes that have rows
+	// names are the names of threads that ended waits. firstNs is when the first row of a thread begins, Unix ns.
+	names   map[origin.Thread]string
+	firstNs map[origin.Thread]int64
+	// hasWakers says that the recording says who ended waits.
+	hasWakers bool
 }
 
 // groupSpan is the time of the rows of a thread in a row group.
@@ -52,6 +57,8 @@ func indexOf(t *timeline.Timeline) (*index, error) {
 			isLoader: findLoaders(&t.Stacks),
 			isDriver: findDrivers(&t.Stacks),
 			workers:  make(map[int32][]origin.Thread),
+			names:    make(map[origin.Thread]string),
+			firstNs:  make(map[origin.Thread]int64),
 		}
 		group := -1
 		err := EachGroup(t, func(r *Rows) error {
@@ -74,7 +81,12 @@ func indexOf(t *timeline.Timeline) (*index, error) {
 
 func (idx *index) addGroup(group int, r *Rows) {
 	for i := range r.Waits {
-		idx.addTime(group, r.Waits[i].Thread, r.Waits[i].FromNs, r.Waits[i].ToNs)
+		w := &r.Waits[i]
+		idx.addTime(group, w.Thread, w.FromNs, w.ToNs)
+		idx.hasWakers = idx.hasWakers || w.Fact.EndedBy != ""
+		if w.Waker.Tid != 0 && w.Fact.Waker != "" {
+			idx.names[w.Waker] = w.Fact.Waker
+		}
 	}
 	for i := range r.Samples {
 		s := &r.Samples[i]
@@ -105,6 +117,9 @@ func (idx *index) addGroup(group int, r *Rows) {
 
 // addTime extends the span of a thread in a row group.
 func (idx *index) addTime(group int, th origin.Thread, fromNs, toNs int64) {
+	if first, ok := idx.firstNs[th]; !ok || fromNs < first {
+		idx.firstNs[th] = fromNs
+	}
 	spans := idx.threads[th]
 	if n := len(spans); n > 0 && spans[n-1].group == group {
 		spans[n-1].fromNs, spans[n-1].toNs = min(spans[n-1].fromNs, fromNs), max(spans[n-1].toNs, toNs)

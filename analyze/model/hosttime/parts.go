@@ -90,7 +90,30 @@ type Place struct {
 	// OwnerName is the name of that thread. Target is the path of the file, the address of the socket, or the path
 	// of the cgroup with the CPU limit.
 	OwnerName, Target string
+	// Waker is the thread that ended the wait, and WakerName its name. What it did meanwhile is not known. Zero: none.
+	Waker     origin.Thread
+	WakerName string
+	// Chain says how the thread depends on another one, which did what the other members say.
+	Chain Chain
 }
+
+// Chain is the way from a thread that waits to the thread at the end of a chain of wakers. The zero value means
+// that there is none: the thread itself did it.
+type Chain struct {
+	// End is the thread at the end, and EndName its name; "": unknown.
+	End     origin.Thread
+	EndName string
+	// Links is the number of wakers on the way, End with them.
+	Links int8
+	// Cause and Stack are those of the thread's own wait. Stack 0: unknown.
+	Cause Cause
+	Stack int32
+	// InLoader reports that a thread on the way waits for, or works in, a data loader.
+	InLoader bool
+}
+
+// IsOther reports whether another thread did it.
+func (c *Chain) IsOther() bool { return c.Links > 0 }
 
 // Part is a part of a span.
 type Part struct {

@@ -17,9 +17,15 @@ type Wait struct {
 	Fact     *format.WaitFact // never nil; shared, do not change it
 	State    string           // one of the State constants of format
 	origin.Thread
+	// Waker is the thread that ended the wait, as Fact.EndedBy says. Zero: none, or unknown.
+	Waker origin.Thread
+	// RanNs is the time that the thread was on processors since its last wait with a row; 0: unknown.
+	RanNs      int64
 	CPU, Stack int32 // CPU after the wait; Stack 0: unknown
 	IsOpen     bool  // it had not ended when the row was written
 	IsInferred bool  // Stack is that of another wait in the same place
+	// Continues reports that a timer or a signal had cut the wait: it continues the last one that is not runnable.
+	Continues bool
 }
 
 // CPUSample is a thread that was found on a processor. It represents ForNs of CPU time.
@@ -72,6 +78,15 @@ type Rows struct {
 // HasRows reports whether the recording has rows of class host.
 func HasRows(t *timeline.Timeline) bool { return len(t.Host) > 0 }
 
+// HasWakers reports whether the recording says who ended waits. An error of reading is one of Of, too.
+func HasWakers(t *timeline.Timeline) bool {
+	if !HasRows(t) {
+		return false
+	}
+	x, err := indexOf(t)
+	return err == nil && x.hasWakers
+}
+
 // EachGroup calls yield with the rows of each row group, in the order of the file. The rows are valid until
 // yield returns. Rows of one thread and kind are in the order of their ends. It returns the first error of
 // reading or of yield.
@@ -100,6 +115,8 @@ type groupReader struct {
 	start, dur                  []int64
 	pid, tid, cpu, stack        []int32
 	flags, result               []int32
+	wakerPid, wakerTid          []int32
+	ran                         []int64
 	value                       []float64
 	facts                       []*format.WaitFact // by index of a message
 }
@@ -112,6 +129,8 @@ func (r *groupReader) read(g *format.Group) (*Rows, error) {
 	r.pid, r.tid, r.cpu = g.Int32("pid", r.pid), g.Int32("tid", r.tid), g.Int32("cpu", r.cpu)
 	r.stack, r.flags, r.result = g.Int32("stack_id", r.stack), g.Int32("flags", r.flags), g.Int32("result", r.result)
 	r.value = g.Float64("value", r.value)
+	r.wakerPid, r.wakerTid = g.Int32("waker_pid", r.wakerPid), g.Int32("waker_tid", r.wakerTid)
+	r.ran = g.Int64("ran_ns", r.ran)
 	if err := g.Err(); err != nil {
 		return nil, err
 	}
@@ -137,7 +156,8 @@ func (r *groupReader) add(i int) {
 		r.rows.Waits = append(r.rows.Waits, Wait{
 			FromNs: at, ToNs: end, QueuedNs: wholeNs(r.value[i], end-at), Fact: r.fact(i), State: r.name.At(i),
 			Thread: thread, CPU: r.cpu[i], Stack: r.stack[i], IsOpen: r.flags[i]&format.FlagOpen != 0,
-			IsInferred: r.status.At(i) == format.StackInferred,
+			IsInferred: r.status.At(i) == format.StackInferred, Continues: r.flags[i]&format.FlagContinues != 0,
+			Waker: origin.Thread{Pid: r.wakerPid[i], Tid: r.wakerTid[i]}, RanNs: max(0, r.ran[i]),
 		})
 	case format.KindCPUSample:
 		r.rows.Samples = append(

@@ -9,6 +9,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/hosttime"
 	"github.com/gpurec/gpurec/analyze/model/idle"
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/hostcause"
 	"github.com/gpurec/gpurec/analyze/report/processes"
@@ -31,11 +32,13 @@ var gapHostColumn = report.Column{
 }
 
 // newHostTable returns an empty table host.
-func newHostTable() report.Table {
-	return report.Table{
+func newHostTable(t *timeline.Timeline) report.Table {
+	table := report.Table{
 		Name: "host", Title: "why the host was late", Columns: hostColumns,
 		HideFirst: []string{"certain_ns", "pid", "device", "longest_ns"},
 	}
+	hostcause.AddChainColumns(t, &table)
+	return table
 }
 
 // hasHost reports whether the recording has rows of class host for the devices.
@@ -43,11 +46,11 @@ func (dg *deviceGaps) hasHost() bool { return hosttime.HasRows(dg.t) }
 
 // hostTable returns a table with one row per device, cause and line.
 func (dg *deviceGaps) hostTable() report.Table {
-	table := newHostTable()
+	table := newHostTable(dg.t)
 	for _, d := range dg.idle.Devices {
 		for _, e := range d.Host {
 			row := table.Add(report.JoinValues(
-				hostcause.Values(dg.t, e, d.Time.Idle.ProbableNs), dg.ownerValues(d)))
+				hostcause.Values(dg.t, e, d.Time.Idle.ProbableNs), hostcause.ChainValues(dg.t, e), dg.ownerValues(d)))
 			row.StackID = e.Stack
 		}
 	}
@@ -146,13 +149,14 @@ func (h *HostTime) ExplainedNs() (ns float64) {
 
 // hostTable returns a table of what the host did in the gaps.
 func (sc *Scan) hostTable(list []HostTime) report.Table {
-	table := newHostTable()
+	table := newHostTable(sc.T)
 	for i := range list {
 		h := &list[i]
 		for _, e := range h.Entries {
-			row := table.Add(report.JoinValues(hostcause.Values(sc.T, e, h.TotalNs), report.Values{
-				"pid": int64(h.Track.Pid), "device": sc.trackDeviceLabel(h.Track),
-			}))
+			row := table.Add(report.JoinValues(
+				hostcause.Values(sc.T, e, h.TotalNs), hostcause.ChainValues(sc.T, e), report.Values{
+					"pid": int64(h.Track.Pid), "device": sc.trackDeviceLabel(h.Track),
+				}))
 			row.StackID = e.Stack
 		}
 	}

@@ -50,7 +50,7 @@ func Values(t *timeline.Timeline, e *hosttime.Entry, wholeNs float64) report.Val
 	return report.Values{
 		"host_pct": min(100, 100*e.Ns/max(1, wholeNs)), "host_ns": units.RoundInt(e.Ns),
 		"certain_ns": units.RoundInt(e.CertainNs), "gaps": e.Spans, "longest_ns": e.LongestNs,
-		"cause": e.Cause.String(), "line": LineOf(t, e.Stack), "evidence": units.TextOrNil(Evidence(t, e)),
+		"cause": Predicate(t, e), "line": LineOf(t, e.Stack), "evidence": units.TextOrNil(Evidence(t, e)),
 	}
 }
 
@@ -64,7 +64,7 @@ func LineOf(t *timeline.Timeline, stack int32) any {
 
 // Text returns what the host did, and where.
 func Text(t *timeline.Timeline, at *hosttime.Place) string {
-	text := at.Cause.String()
+	text := predicate(t, at, 1)
 	if at.Stack != 0 {
 		text += " at " + t.SiteOfStack(at.Stack)
 	}
@@ -112,6 +112,12 @@ func Evidence(t *timeline.Timeline, e *hosttime.Entry) string {
 		if e.Samples > 0 {
 			add("%s", units.CountWithNoun(e.Samples, "sample"))
 		}
+	}
+	if e.Chain.IsOther() {
+		add("%s", chainText(t, &e.Chain))
+	}
+	if e.Waker.Tid != 0 {
+		add("ended by %s", ownerText(t, e.Waker, e.WakerName))
 	}
 	if e.InLoader {
 		add("the DataLoader reads the data set in this process")

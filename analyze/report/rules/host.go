@@ -109,7 +109,8 @@ func (s *Scan) hostEvidence(h *lateHost, is func(*hosttime.Entry) bool) (list []
 		}
 		evidence := Evidence{
 			Where: h.where, Stack: e.Stack, Count: e.Spans, Ns: units.RoundInt(e.Ns), FirstNs: e.LongestFromNs,
-			Detail: fmt.Sprintf("the host %s, at most %s", e.Cause, units.FormatDuration(e.LongestNs)),
+			Detail: fmt.Sprintf("the host %s, at most %s", hostcause.Predicate(s.t, e),
+				units.FormatDuration(e.LongestNs)),
 		}
 		if e.Stack != 0 {
 			evidence.Where = s.t.SiteOfStack(e.Stack)
@@ -124,7 +125,7 @@ func (s *Scan) hostEvidence(h *lateHost, is func(*hosttime.Entry) bool) (list []
 
 // isCause returns a condition for entries with a cause, outside of the data loader.
 func isCause(c hosttime.Cause) func(*hosttime.Entry) bool {
-	return func(e *hosttime.Entry) bool { return e.Cause == c && !e.InLoader }
+	return func(e *hosttime.Entry) bool { return e.Cause == c && !e.InLoader && !e.Chain.InLoader }
 }
 
 var dataLoaderRule = newHostRule("dataloader-bound",
@@ -132,7 +133,7 @@ var dataLoaderRule = newHostRule("dataloader-bound",
 	"the host waits for the DataLoader",
 	"Raise num_workers and prefetch_factor, set pin_memory=True and persistent_workers=True, and make the line "+
 		"that the workers run faster.",
-	func(e *hosttime.Entry) bool { return e.Cause == hosttime.CauseLoader || e.InLoader })
+	func(e *hosttime.Entry) bool { return e.Cause == hosttime.CauseLoader || e.InLoader || e.Chain.InLoader })
 
 var gcPauseRule = newHostRule("gc-pause",
 	"the launching thread collects garbage",

@@ -10,6 +10,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/hosttime"
 	"github.com/gpurec/gpurec/analyze/model/idle"
 	"github.com/gpurec/gpurec/analyze/report/gaps"
+	"github.com/gpurec/gpurec/analyze/report/hostcause"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
@@ -105,7 +106,9 @@ func (c *idleCause) evidenceFirst(list []Evidence) []Evidence {
 // hostCause describes what a host does while the GPU is idle.
 type hostCause struct {
 	text, advice string
-	rule         *Rule // nil: no rule is about it
+	// ofOther joins text with the name of another thread that did it.
+	ofOther string
+	rule    *Rule // nil: no rule is about it
 }
 
 // otherThreadCause describes a wait for a lock or a condition whose owner is unknown.
@@ -113,6 +116,12 @@ var otherThreadCause = hostCause{
 	text: "waits for another thread",
 	advice: "Find out what the other threads do meanwhile (gpurec analyze cpu), and make the one that ends the wait " +
 		"faster.",
+}
+
+// otherWorkCause describes work of another thread, for which the host waits.
+var otherWorkCause = hostCause{
+	text: "work", ofOther: "of",
+	advice: "Make this line faster, let that thread work ahead, or divide its work among several threads.",
 }
 
 // rankCause describes a wait in a collective on the host.
@@ -139,32 +148,39 @@ var hostCauses = [hosttime.Causes]hostCause{
 		advice: "Call the driver less often here: fuse kernels, use a CUDA graph, or allocate once.",
 	},
 	hosttime.CauseLock: {
-		text:   "waits for a lock",
-		advice: "Find the thread that holds the lock or ends the wait (gpurec analyze gaps), and make it faster.",
+		text:    "waits for a lock",
+		ofOther: "by",
+		advice:  "Find the thread that holds the lock or ends the wait (gpurec analyze gaps), and make it faster.",
 	},
 	hosttime.CauseNetwork: {
-		text:   "waits for the network",
-		advice: "Receive the data in another thread or process, ahead of time.",
+		text:    "waits for the network",
+		ofOther: "by",
+		advice:  "Receive the data in another thread or process, ahead of time.",
 	},
 	hosttime.CausePipe: {
-		text:   "waits for a pipe",
-		advice: "Look at the program at the other end of the pipe, and let it work ahead.",
+		text:    "waits for a pipe",
+		ofOther: "by",
+		advice:  "Look at the program at the other end of the pipe, and let it work ahead.",
 	},
 	hosttime.CauseSleep: {
-		text:   "sleep",
-		advice: "Remove the sleep, or wait for the event itself.",
+		text:    "sleep",
+		ofOther: "of",
+		advice:  "Remove the sleep, or wait for the event itself.",
 	},
 	hosttime.CauseChild: {
-		text:   "waits for a child process",
-		advice: "Start the child process ahead of time, or do its work on another thread.",
+		text:    "waits for a child process",
+		ofOther: "by",
+		advice:  "Start the child process ahead of time, or do its work on another thread.",
 	},
 	hosttime.CauseStopped: {
-		text:   "the process was stopped",
-		advice: "Find out who stops the process: a debugger, a job scheduler, or a checkpoint tool.",
+		text:    "the process was stopped",
+		ofOther: "with",
+		advice:  "Find out who stops the process: a debugger, a job scheduler, or a checkpoint tool.",
 	},
 	hosttime.CauseQueue: {
-		text:   "waits for another process's queue",
-		advice: "Make the process that fills the queue faster, or let it work ahead.",
+		text:    "waits for another process's queue",
+		ofOther: "by",
+		advice:  "Make the process that fills the queue faster, or let it work ahead.",
 	},
 }
 
@@ -220,14 +236,9 @@ func (c *idleCauseSet) addLaunching(ns float64, place string, stack int32, atNs 
 
 // addHost adds what the host did, multiplied by scale.
 func (c *idleCauseSet) addHost(s *Scan, e *hosttime.Entry, scale float64) {
-	about, place := &hostCauses[e.Cause], ""
-	switch {
-	case !e.Cause.IsRunning() && e.Cause != hosttime.CauseCUDA && s.rankWaits.isForRanks(c.pid, e.Stack):
-		about = &rankCause
-	case e.InLoader:
-		about = &hostCauses[hosttime.CauseLoader]
-	case e.Cause == hosttime.CauseLock && e.Owner.Tid == 0:
-		about = &otherThreadCause
+	about, text, place := s.aboutHost(c.pid, e), "", ""
+	if text = about.text; e.Chain.IsOther() && about.rule == nil && about != &rankCause {
+		text += " " + about.ofOther + " " + hostcause.EndText(s.t, &e.Chain)
 	}
 	if e.Stack != 0 {
 		place = s.t.SiteOfStack(e.Stack)
@@ -235,7 +246,7 @@ func (c *idleCauseSet) addHost(s *Scan, e *hosttime.Entry, scale float64) {
 	switch {
 	case about.text == "":
 		return
-	case e.Cause.IsRunning() && e.Ns < longPauseNs*float64(e.Spans):
+	case e.Cause.IsRunning() && !e.Chain.IsOther() && e.Ns < longPauseNs*float64(e.Spans):
 		c.addLaunching(e.Ns*scale, place, e.Stack, e.LongestFromNs)
 	case about == &rankCause:
 		cause := c.cause(about.text, about.text, about.advice, &stragglerRule)
@@ -246,8 +257,28 @@ func (c *idleCauseSet) addHost(s *Scan, e *hosttime.Entry, scale float64) {
 		cause.isOfHost = true
 		cause.add(e.Ns*scale, place, e.Stack, e.LongestFromNs)
 	case place != "":
-		c.cause(about.text+" "+place, about.text, about.advice).add(e.Ns*scale, place, e.Stack, e.LongestFromNs)
+		c.cause(text+" "+place, text, about.advice).add(e.Ns*scale, place, e.Stack, e.LongestFromNs)
 	}
+}
+
+// aboutHost describes what a host did that was late. With a chain of wakers, its end counts; the own wait tells waits
+// for ranks and for a data loader.
+func (s *Scan) aboutHost(pid int32, e *hosttime.Entry) *hostCause {
+	ownCause, ownStack := e.Cause, e.Stack
+	if e.Chain.IsOther() {
+		ownCause, ownStack = e.Chain.Cause, e.Chain.Stack
+	}
+	switch {
+	case !ownCause.IsRunning() && ownCause != hosttime.CauseCUDA && s.rankWaits.isForRanks(pid, ownStack):
+		return &rankCause
+	case e.InLoader, e.Chain.InLoader:
+		return &hostCauses[hosttime.CauseLoader]
+	case e.Chain.IsOther() && e.Cause.IsRunning():
+		return &otherWorkCause
+	case e.Cause == hosttime.CauseLock && e.Owner.Tid == 0:
+		return &otherThreadCause
+	}
+	return &hostCauses[e.Cause]
 }
 
 // addDriverCall adds time in a call of the driver.
@@ -300,7 +331,8 @@ func (s *Scan) idleCausesOf(h *Hit) *idleCauses {
 
 // isOtherWork reports whether an entry says no more than the reasons of gaps do: the thread ran, or nothing is known.
 func isOtherWork(e *hosttime.Entry) bool {
-	return !e.InLoader && (e.Cause.IsRunning() || e.Cause == hosttime.CauseCUDA || !e.Cause.IsKnown())
+	return !e.InLoader && !e.Chain.IsOther() &&
+		(e.Cause.IsRunning() || e.Cause == hosttime.CauseCUDA || !e.Cause.IsKnown())
 }
 
 // addDevice adds the causes of a device with GPU times. Rows of class host say what the launching threads did in all gaps

@@ -158,17 +158,18 @@ func (sc *scan) hostTable() report.Table {
 		Name: "host", Title: "the host's time in a step", Columns: hostColumns, Keys: []string{"cause", "line"},
 		HideFirst: []string{"certain_pct", "pid", "in_steps", "longest_ns"},
 	}
+	hostcause.AddChainColumns(sc.t, &table)
 	for _, s := range sc.processes {
 		if s.host == nil || s.complete == 0 {
 			continue
 		}
 		for _, e := range s.host.entries {
-			row := table.Add(report.Values{
+			row := table.Add(report.JoinValues(hostcause.ChainValues(sc.t, e), report.Values{
 				"host_pct": min(100, 100*e.Ns/max(1, float64(s.sumNs))), "host_ns": units.RoundInt(e.Ns) / s.complete,
 				"certain_pct": 100 * e.CertainNs / max(1, e.Ns), "in_steps": e.Spans, "longest_ns": e.LongestNs,
-				"pid": int64(s.Pid), "cause": e.Cause.String(), "line": hostcause.LineOf(sc.t, e.Stack),
+				"pid": int64(s.Pid), "cause": hostcause.Predicate(sc.t, e), "line": hostcause.LineOf(sc.t, e.Stack),
 				"evidence": units.TextOrNil(hostcause.Evidence(sc.t, e)),
-			})
+			}))
 			row.StackID = e.Stack
 		}
 	}

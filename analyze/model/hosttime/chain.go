@@ -1,0 +1,142 @@
+package hosttime
+
+import (
+	"slices"
+
+	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/format"
+)
+
+// Limits of chains of wakers. With a wait that exceeds them, its own cause counts.
+const (
+	maxLinks = 8
+	maxSteps = 1000 // waits of other threads that are looked at for one wait
+	// maxPieces bounds the pieces into which timers and signals cut a wait.
+	maxPieces = 1000
+)
+
+// driverWaker is the name of the thread of the CUDA driver that ends waits for the GPU.
+const driverWaker = "cuda-EvtHandlr"
+
+// chain is the way of wakers from the thread that is explained. The last one is looked at.
+type chain struct {
+	threads []origin.Thread // wakers; empty: the thread itself is looked at
+	self    origin.Thread   // the thread that is explained, if threads is not empty
+	own     Chain           // Cause, Stack and InLoader
+}
+
+// add adds time to the part of a place of the thread that is looked at.
+func (h *History) add(at Place, ns, certainNs int64, samples int32) {
+	at.Chain = h.chainTo(at.Stack)
+	h.parts.add(at, ns, certainNs, samples)
+}
+
+// addBeyond adds time outside of the span to the part of a place of the thread that is looked at.
+func (h *History) addBeyond(at Place, ns int64) {
+	at.Chain = h.chainTo(at.Stack)
+	h.parts.addBeyond(at, ns)
+}
+
+// chainTo returns the chain to the thread that is looked at and has a stack.
+func (h *History) chainTo(stack int32) Chain {
+	n := len(h.chain.threads)
+	if n == 0 {
+		return Chain{}
+	}
+	c := h.chain.own
+	c.End, c.Links = h.chain.threads[n-1], int8(n)
+	c.EndName = h.index.names[c.End]
+	c.InLoader = c.InLoader || h.index.isLoader[stack] != loaderNone && h.index.isLoader[stack] != queueWaits
+	return c
+}
+
+// addAsleep adds a part of a wait without its time in run queues: what its waker did meanwhile, as far as that is
+// known, and the wait itself for the rest. So a waker's time counts only between the begin of the wait and the
+// wake-up, and its own waits count as what their wakers did. The parts add up to the time.
+func (h *History) addAsleep(v *threadView, w *Wait, fromNs, toNs int64) {
+	waker, ok := h.wakerOf(v, w)
+	if !ok {
+		h.addOwnWait(w, toNs-fromNs)
+		return
+	}
+	knownNs := min(toNs, max(fromNs, h.index.firstNs[waker]))
+	if knownNs > fromNs {
+		h.addOwnWait(w, knownNs-fromNs)
+	}
+	if knownNs == toNs {
+		return
+	}
+	h.follow(w, waker, func() { h.addSpan(waker, knownNs, toNs) })
+}
+
+// follow calls do while waker, which ended a wait of the thread that is looked at, is looked at.
+func (h *History) follow(w *Wait, waker origin.Thread, do func()) {
+	before := h.chain.own
+	if len(h.chain.threads) == 0 {
+		at := h.placeOf(w)
+		h.chain.self, h.chain.own = w.Thread, Chain{Cause: at.Cause, Stack: at.Stack}
+	}
+	use := h.index.isLoader[w.Stack]
+	h.chain.own.InLoader = h.chain.own.InLoader || use != loaderNone && use != queueWaits
+	h.chain.threads = append(h.chain.threads, waker)
+	do()
+	h.chain.threads = h.chain.threads[:len(h.chain.threads)-1]
+	h.chain.own = before
+}
+
+// wakerOf returns the thread whose activity explains a wait of the thread that is looked at. ok is false if the
+// wait has its own cause, or if the thread is not known.
+func (h *History) wakerOf(v *threadView, w *Wait) (waker origin.Thread, ok bool) {
+	if len(h.chain.threads) == 0 {
+		h.steps = 0
+	}
+	if h.steps++; h.steps > maxSteps || len(h.chain.threads) >= maxLinks || w.IsOpen || !canDependOnOthers(w) {
+		return waker, false
+	}
+	last := v.lastPiece(w)
+	switch last.Fact.EndedBy {
+	case format.EndedByThread, format.EndedBySender:
+		waker = last.Waker
+	default: // a lock has an owner, whose end of the wait was not seen
+		waker = origin.Thread{Pid: w.Fact.OwnerPid, Tid: w.Fact.OwnerTid}
+	}
+	isOnWay := waker == w.Thread || slices.Contains(h.chain.threads, waker) ||
+		len(h.chain.threads) > 0 && waker == h.chain.self
+	if waker.Tid == 0 || isOnWay || last.Fact.Waker == driverWaker || len(h.index.threads[waker]) == 0 {
+		return waker, false
+	}
+	return waker, true
+}
+
+// canDependOnOthers reports whether a wait can have a cause in another thread. A wait for the GIL has the thread that held
+// it: who hands it over is no cause. Where wake-ups were not recorded, no wait has.
+func canDependOnOthers(w *Wait) bool {
+	if w.Fact.EndedBy == "" || w.State == format.StateRunnable {
+		return false
+	}
+	switch w.Fact.Reason {
+	case format.ReasonSleep, format.ReasonGIL, format.ReasonFile, format.ReasonPageFault, format.ReasonCUDA,
+		format.ReasonStopped, format.ReasonRunQueue, format.ReasonThrottled:
+		return false
+	}
+	return true
+}
+
+// lastPiece returns the last piece of a wait that timers or signals have cut: it says who ended the wait.
+func (v *threadView) lastPiece(w *Wait) *Wait {
+	const aheadNs = aroundNs // what the view has
+	last, n := w, 0
+	for _, g := range v.groups {
+		for i := g.firstWait(w.ToNs); i < len(g.waits) && g.waits[i].FromNs < w.ToNs+aheadNs; i++ {
+			next := &g.waits[i]
+			if next.State == format.StateRunnable {
+				continue
+			}
+			if n++; !next.Continues || n > maxPieces {
+				return last
+			}
+			last = next
+		}
+	}
+	return last
+}
