@@ -90,32 +90,57 @@ func (h *History) wakerOf(v *threadView, w *Wait) (waker origin.Thread, ok bool)
 	if len(h.chain.threads) == 0 {
 		h.steps = 0
 	}
-	if h.steps++; h.steps > maxSteps || len(h.chain.threads) >= maxLinks || w.IsOpen || !canDependOnOthers(w) {
+	if h.steps++; h.steps > maxSteps || len(h.chain.threads) >= maxLinks || w.IsOpen || !canDependOnOthers(w) ||
+		w.Fact.Reason == format.ReasonGIL && len(h.chain.threads) == 0 {
 		return waker, false
 	}
 	last := v.lastPiece(w)
-	switch last.Fact.EndedBy {
-	case format.EndedByThread, format.EndedBySender:
+	owner := origin.Thread{Pid: w.Fact.OwnerPid, Tid: w.Fact.OwnerTid}
+	switch by := last.Fact.EndedBy; {
+	case w.Fact.Reason == format.ReasonGIL:
+		if waker = owner; owner.Tid == 0 {
+			waker = h.index.gilHolder(w)
+		}
+	case by == format.EndedByThread || by == format.EndedBySender:
 		waker = last.Waker
 	default: // a lock has an owner, whose end of the wait was not seen
-		waker = origin.Thread{Pid: w.Fact.OwnerPid, Tid: w.Fact.OwnerTid}
+		waker = owner
 	}
 	isOnWay := waker == w.Thread || slices.Contains(h.chain.threads, waker) ||
 		len(h.chain.threads) > 0 && waker == h.chain.self
-	if waker.Tid == 0 || isOnWay || last.Fact.Waker == driverWaker || len(h.index.threads[waker]) == 0 {
-		return waker, false
-	}
-	return waker, true
+	_, isWatched := h.index.firstNs[waker]
+	return waker, isWatched && !isOnWay && last.Fact.Waker != driverWaker
 }
 
-// canDependOnOthers reports whether a wait can have a cause in another thread. A wait for the GIL has the thread that held
-// it: who hands it over is no cause. Where wake-ups were not recorded, no wait has.
+// gilHolder returns the thread that held the GIL for most of the time around a wait for it, by readings of the
+// interpreter. Without a thread that had two thirds of the readings, it returns none.
+func (idx *index) gilHolder(w *Wait) (holder origin.Thread) {
+	all, most := 0.0, 0.0
+	for tid, points := range idx.gilHeld[w.Pid] {
+		by, _, _, ok := growth(points, w.FromNs, w.ToNs)
+		if !ok || tid == w.Tid {
+			continue
+		}
+		all += by
+		if by > most {
+			most, holder = by, origin.Thread{Pid: w.Pid, Tid: tid}
+		}
+	}
+	if 3*most < 2*all {
+		return origin.Thread{}
+	}
+	return holder
+}
+
+// canDependOnOthers reports whether a wait can have a cause in another thread. Where wake-ups were not recorded, no wait
+// has. A wait for the GIL depends on the thread that holds it: who hands it over is no cause. In a chain that thread is
+// the next link. For the thread that is explained, the GIL itself is the cause.
 func canDependOnOthers(w *Wait) bool {
 	if w.Fact.EndedBy == "" || w.State == format.StateRunnable {
 		return false
 	}
 	switch w.Fact.Reason {
-	case format.ReasonSleep, format.ReasonGIL, format.ReasonFile, format.ReasonPageFault, format.ReasonCUDA,
+	case format.ReasonSleep, format.ReasonFile, format.ReasonPageFault, format.ReasonCUDA,
 		format.ReasonStopped, format.ReasonRunQueue, format.ReasonThrottled:
 		return false
 	}

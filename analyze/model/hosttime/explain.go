@@ -134,7 +134,7 @@ func (h *History) placeOf(w *Wait) Place {
 		Cause: cause, Stack: w.Stack, InLoader: use == loaderInside, Target: f.Target, OwnerName: f.Owner,
 		Owner: origin.Thread{Pid: f.OwnerPid, Tid: f.OwnerTid},
 	}
-	if canDependOnOthers(w) && f.EndedBy != format.EndedBySignal {
+	if canDependOnOthers(w) && f.EndedBy != format.EndedBySignal && f.Reason != format.ReasonGIL {
 		at.Waker, at.WakerName = w.Waker, f.Waker
 	}
 	return at

@@ -16,13 +16,15 @@ type index struct {
 	pauses  map[int32][]Pause             // by process, in the order of their starts
 	// throttled are the counters HostThrottledNs of the cgroups of a process.
 	throttled map[int32]map[string][]point
+	// gilHeld are the counters HostGILHeld of the threads of a process.
+	gilHeld map[int32]map[int32][]point
 	// sampleNs is the CPU time between two samples of a thread; 0: threads were not sampled.
 	sampleNs int64
 	limits   map[int32]map[string]float64 // HostCPULimit by process and cgroup: the last value
 	isLoader map[int32]loaderUse          // by stack, of the stacks with frames of a data loader
 	isDriver map[int32]bool               // by stack, of the stacks with the CUDA driver inside of the program
 	workers  map[int32][]origin.Thread    // by process: the threads of its child processes that have rows
-	// names are the names of threads that ended waits. firstNs is when the first row of a thread begins, Unix ns.
+	// names are the names of threads that ended waits. firstNs is from when on a thread was watched, Unix ns.
 	names   map[origin.Thread]string
 	firstNs map[origin.Thread]int64
 	// hasWakers says that the recording says who ended waits.
@@ -53,6 +55,7 @@ func indexOf(t *timeline.Timeline) (*index, error) {
 			throttled: make(
 				map[int32]map[string][]point,
 			),
+			gilHeld:  make(map[int32]map[int32][]point),
 			limits:   make(map[int32]map[string]float64),
 			isLoader: findLoaders(&t.Stacks),
 			isDriver: findDrivers(&t.Stacks),
@@ -83,6 +86,7 @@ func (idx *index) addGroup(group int, r *Rows) {
 	for i := range r.Waits {
 		w := &r.Waits[i]
 		idx.addTime(group, w.Thread, w.FromNs, w.ToNs)
+		idx.addFirst(w.Thread, w.FromNs)
 		idx.hasWakers = idx.hasWakers || w.Fact.EndedBy != ""
 		if w.Waker.Tid != 0 && w.Fact.Waker != "" {
 			idx.names[w.Waker] = w.Fact.Waker
@@ -100,26 +104,40 @@ func (idx *index) addGroup(group int, r *Rows) {
 		m := &r.Metrics[i]
 		if m.Tid != 0 {
 			idx.addTime(group, m.Thread, m.AtNs, m.AtNs)
+			switch m.Name {
+			case format.HostRunning:
+				idx.addFirst(m.Thread, m.AtNs)
+			case format.HostGILHeld:
+				addPoint(idx.gilHeld, m.Pid, m.Tid, point{m.AtNs, m.Value})
+			}
 		} else if m.Name == format.HostCPULimit {
 			if idx.limits[m.Pid] == nil {
 				idx.limits[m.Pid] = make(map[string]float64)
 			}
 			idx.limits[m.Pid][m.Cgroup] = m.Value
 		} else if m.Name == format.HostThrottledNs {
-			if idx.throttled[m.Pid] == nil {
-				idx.throttled[m.Pid] = make(map[string][]point)
-			}
-			of := idx.throttled[m.Pid]
-			of[m.Cgroup] = append(of[m.Cgroup], point{m.AtNs, m.Value})
+			addPoint(idx.throttled, m.Pid, m.Cgroup, point{m.AtNs, m.Value})
 		}
+	}
+}
+
+// addPoint adds a point of a counter of a process, such as that of a thread or a cgroup.
+func addPoint[K comparable](to map[int32]map[K][]point, pid int32, of K, p point) {
+	if to[pid] == nil {
+		to[pid] = make(map[K][]point)
+	}
+	to[pid][of] = append(to[pid][of], p)
+}
+
+// addFirst notes that a thread was watched at a time.
+func (idx *index) addFirst(th origin.Thread, ns int64) {
+	if first, ok := idx.firstNs[th]; !ok || ns < first {
+		idx.firstNs[th] = ns
 	}
 }
 
 // addTime extends the span of a thread in a row group.
 func (idx *index) addTime(group int, th origin.Thread, fromNs, toNs int64) {
-	if first, ok := idx.firstNs[th]; !ok || fromNs < first {
-		idx.firstNs[th] = fromNs
-	}
 	spans := idx.threads[th]
 	if n := len(spans); n > 0 && spans[n-1].group == group {
 		spans[n-1].fromNs, spans[n-1].toNs = min(spans[n-1].fromNs, fromNs), max(spans[n-1].toNs, toNs)
@@ -134,6 +152,11 @@ func (idx *index) sort() {
 	}
 	for _, cgroups := range idx.throttled {
 		for _, points := range cgroups {
+			sortPoints(points)
+		}
+	}
+	for _, threads := range idx.gilHeld {
+		for _, points := range threads {
 			sortPoints(points)
 		}
 	}

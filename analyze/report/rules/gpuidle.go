@@ -41,7 +41,8 @@ func checkGPUIdle(s *Scan) ([]Hit, error) {
 			func(t *idle.Time) idle.Estimate { return t.Idle },
 			idle.Reason.IsIdle,
 		)
-		return slices.DeleteFunc(hits, func(h Hit) bool { return s.samplesRefuteIdle(h.idleDevice) }), nil
+		hits = slices.DeleteFunc(hits, func(h Hit) bool { return s.samplesRefuteIdle(h.idleDevice) })
+		return append(hits, s.findIdleBySamples(hits)...), nil
 	}
 	var hits []Hit
 	for _, device := range s.listUsedGPUs() {
@@ -92,6 +93,30 @@ func checkGPUIdle(s *Scan) ([]Hit, error) {
 		hits = append(hits, h...)
 	}
 	return hits, nil
+}
+
+// findIdleBySamples returns hits for the devices whose GPU times have too loose bounds to show that they were idle, but
+// whose samples do. found are the hits by GPU times.
+func (s *Scan) findIdleBySamples(found []Hit) (hits []Hit) {
+	for _, d := range s.idle.Devices {
+		index, known := s.t.Facts.NVMLIndexOf(d.Pid, d.Device)
+		isFound := slices.ContainsFunc(found, func(h Hit) bool { return h.idleDevice == d })
+		share := shareOf(d, d.Time.Idle)
+		if isFound || !known || len(s.tracksByGPU[index]) == 0 || s.isShared(index) || d.Time.SpanNs < minTimedSpanNs {
+			continue
+		}
+		idlePct, _, sampled := s.idlePctOf(index)
+		if !sampled || idlePct < minIdleSharePct || share.probable >= minIdleSharePct || share.high < minIdleSharePct {
+			continue
+		}
+		h := s.newHit(SeverityNotice, "idle for %.1f%% of the time between first and last launch, by samples", idlePct)
+		h.pid, h.sharePct, h.idleDevice = d.Pid, idlePct, d
+		h.lowerConfidence(report.ConfidenceMedium, "the bounds of the GPU times are loose: %.1f%% to %.1f%%",
+			share.low, share.high)
+		h.Evidence = s.causeEvidence(d, idle.Reason.IsIdle)
+		hits = append(hits, h)
+	}
+	return hits
 }
 
 // samplesRefuteIdle reports whether samples of a GPU exclude the idle time that GPU times estimate. An estimate between
