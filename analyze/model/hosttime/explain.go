@@ -15,8 +15,9 @@ func (h *History) Explain(pid, tid int32, fromNs, toNs int64) Parts {
 	parts := h.Measure(pid, tid, fromNs, toNs)
 	v := h.viewOf(origin.Thread{Pid: pid, Tid: tid}, fromNs, toNs)
 	for i := range parts {
-		if parts[i].Cause == CauseCPU && parts[i].Stack == 0 && parts[i].Samples == 0 {
-			ns := parts[i].Ns
+		p := &parts[i]
+		if p.Cause == CauseCPU && p.Stack == 0 && p.Samples == 0 && !p.Chain.IsOther() {
+			ns := p.Ns
 			h.parts[i].Ns = 0
 			h.divide(v, ns, fromNs-nearNs, toNs+nearNs, v.countSamples(fromNs-nearNs, toNs+nearNs))
 			break

@@ -38,7 +38,13 @@ func TestPartsOfRandomRowsAddUp(t *testing.T) {
 			if r.IntN(20) == 0 {
 				row.Value = []float64{math.NaN(), math.Inf(1), math.Inf(-1)}[r.IntN(3)]
 			}
-			row.Message = []string{`{"reason":"gil"}`, `{"reason":7}`, "", `{"reason":"poll"}`}[r.IntN(4)]
+			row.Message = []string{
+				`{"reason":"gil"}`, `{"reason":7}`, "", `{"reason":"poll"}`, `{"ended_by":"thread"}`,
+				`{"reason":"condition","ended_by":"sender"}`, `{"reason":"lock","ended_by":"signal","owner_pid":42,"owner_tid":44}`,
+			}[r.IntN(7)]
+			row.Tid += r.Int32N(4)
+			row.WakerPid, row.WakerTid, row.RanNs = row.Pid, thread.Tid+r.Int32N(5), number()
+			row.Flags = r.Int32N(4)
 			if name == format.HostThrottledNs {
 				row.Tid = 0
 			}
