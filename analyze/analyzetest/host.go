@@ -26,6 +26,18 @@ func (recording *TestRecording) AddWait(
 	})
 }
 
+// AddWaker sets the thread that ended a wait, as the waking's system call says.
+func (recording *TestRecording) AddWaker(r *format.Row, pid, tid int32, name, call string) {
+	var f format.WaitFact
+	if r.Message != "" {
+		if err := json.Unmarshal([]byte(r.Message), &f); err != nil {
+			panic(err) // the message of AddWait
+		}
+	}
+	f.EndedBy, f.Waker, f.WakerCall = format.EndedByThread, name, call
+	r.WakerPid, r.WakerTid, r.Message = pid, tid, encodeFact(f)
+}
+
 // AddCPUSample adds a CPU sample of a thread of process 42 that represents dur ns.
 func (recording *TestRecording) AddCPUSample(tid int32, at, dur int64, stack int32) *format.Row {
 	return recording.AddRow(format.Row{

@@ -67,6 +67,9 @@ func (w *Writer) writeHost(rows []format.Row) {
 	for i := range rows {
 		r := &rows[i]
 		r.Device = -1
+		if _, isKnown := w.threads[r.Tid]; !isKnown && r.Kind == format.KindWait {
+			w.addThread(r.Pid, r.Tid)
+		}
 		if len(r.Frames) == 0 {
 			r.StackStatus = cmp.Or(r.StackStatus, format.StackNone)
 			continue

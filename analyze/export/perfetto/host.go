@@ -7,7 +7,9 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/hosttime"
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/symbolize"
@@ -29,6 +31,7 @@ const (
 	stateLaneKind  = "thread state"
 	pauseLaneKind  = "garbage collection"
 	sampleLaneKind = "CPU samples"
+	wakeLaneKind   = "wakes up"
 )
 
 // hostSlice is a slice or an instant on a lane.
@@ -40,15 +43,22 @@ type hostSlice struct {
 	stack          int32
 	wait           *hosttime.Wait // nil if the slice is no part of a wait
 	uncertainNs    int64          // of both ends of a garbage collection
+	// flow is the id of the flow from the instant of a wake-up to the slice of the woken thread; 0: none.
+	flow uint64
 }
 
-// isInstant reports whether the slice is a CPU sample.
-func (s *hostSlice) isInstant() bool { return s.lane.kind == sampleLaneKind }
+// isInstant reports whether the slice is a CPU sample or a wake-up.
+func (s *hostSlice) isInstant() bool { return s.lane.kind == sampleLaneKind || s.isWake() }
 
-// startsBefore orders slices by time. A longer one comes first, because it may enclose the other.
+// isWake reports whether the slice is the instant at which a thread ends the wait of another one.
+func (s *hostSlice) isWake() bool { return s.lane.kind == wakeLaneKind }
+
+// startsBefore orders slices by time. A wake-up comes before the slice to which its flow leads. A longer slice comes
+// before a shorter one, because it may enclose the other.
 func (s *hostSlice) startsBefore(o *hostSlice) int {
 	return cmp.Or(
-		cmp.Compare(s.startNs, o.startNs), cmp.Compare(o.endNs, s.endNs), cmp.Compare(s.lane.Pid, o.lane.Pid),
+		cmp.Compare(s.startNs, o.startNs), report.CompareBools(o.isWake(), s.isWake()),
+		cmp.Compare(o.endNs, s.endNs), cmp.Compare(s.lane.Pid, o.lane.Pid),
 		cmp.Compare(s.lane.Tid, o.lane.Tid), cmp.Compare(s.lane.kind, o.lane.kind),
 	)
 }
@@ -65,6 +75,8 @@ var perfettoStates = map[string][2]string{
 
 // hostReader collects the slices of class host.
 type hostReader struct {
+	t      *timeline.Timeline
+	filter *query.Filter
 	slices []hostSlice
 	ends   map[origin.Thread]int64 // end of the last wait
 	// running is the name of the time between two waits. It is empty if rows were lost, because a wait may be missing.
@@ -76,7 +88,7 @@ func readHostSlices(p *traceBuilder) ([]hostSlice, error) {
 	if !hosttime.HasTimes(p.t) {
 		return nil, nil
 	}
-	r := &hostReader{ends: make(map[origin.Thread]int64)}
+	r := &hostReader{t: p.t, filter: &p.filter, ends: make(map[origin.Thread]int64)}
 	if n := p.t.Rec.Meta.HostRows; p.t.Facts.Host != nil && (n == nil || n.Lost == 0) {
 		r.running = "Running, or waits below " + units.FormatDuration(p.t.Facts.Host.MinWaitNs)
 	}
@@ -120,9 +132,31 @@ func (r *hostReader) addWait(w *hosttime.Wait) {
 	if queuedNs > 0 {
 		r.slices = append(r.slices, hostSlice{
 			startNs: w.ToNs - queuedNs, endNs: w.ToNs, lane: lane, name: runnable[0], state: runnable[1], wait: &copied,
+			flow: r.addWake(w),
 		})
 	}
 }
+
+// addWake adds the instant at which a thread of a recorded process ended a wait. It returns the id of the flow to the
+// woken thread; 0: there is none.
+func (r *hostReader) addWake(w *hosttime.Wait) (flow uint64) {
+	_, isRecorded := r.t.Facts.Processes[w.Waker.Pid]
+	isSelected := (len(r.filter.Pids) == 0 || slices.Contains(r.filter.Pids, w.Waker.Pid)) &&
+		(len(r.filter.Tids) == 0 || slices.Contains(r.filter.Tids, w.Waker.Tid))
+	if by := w.Fact.EndedBy; !isRecorded || !isSelected || by != format.EndedByThread && by != format.EndedBySender {
+		return 0
+	}
+	wokenNs := w.ToNs - w.QueuedNs
+	flow = flowOfWake(w.Thread, wokenNs)
+	r.slices = append(r.slices, hostSlice{
+		startNs: wokenNs, endNs: wokenNs, lane: hostLane{w.Waker, wakeLaneKind}, flow: flow,
+		name: "wakes up " + r.t.ThreadLabel(w.Thread),
+	})
+	return flow
+}
+
+// flowOfWake returns the id of the flow of a wake-up. It differs from those of calls by its lowest bit.
+func flowOfWake(woken origin.Thread, ns int64) uint64 { return flowOfCall(woken.Pid, woken.Tid, ns) &^ 1 }
 
 // addSample adds a CPU sample.
 func (r *hostReader) addSample(s *hosttime.CPUSample) {
@@ -169,6 +203,13 @@ func (t *traceBuilder) writeHostSlice() error {
 		t.w.addEventCategory(s.lane.kind)
 	}
 	t.w.setEventStack(s.stack)
+	switch {
+	case s.flow == 0:
+	case s.isWake():
+		t.w.event = appendFixed64Field(t.w.event, fieldFlowIDs, s.flow)
+	default:
+		t.w.event = appendFixed64Field(t.w.event, fieldTerminatingFlowIDs, s.flow)
+	}
 	t.annotateHostSlice(&s)
 	t.w.finishEvent(s.startNs)
 	return nil
@@ -202,6 +243,9 @@ func (t *traceBuilder) annotateHostSlice(s *hostSlice) {
 		{"cuda_call", f.CUDACall},
 		{"owner", f.Owner},
 		{"target", f.Target},
+		{"ended_by", f.EndedBy},
+		{"waker", f.Waker},
+		{"waker_call", f.WakerCall},
 	} {
 		if text.value != "" {
 			t.w.addTextAnnotation(text.key, text.value)
@@ -212,6 +256,9 @@ func (t *traceBuilder) annotateHostSlice(s *hostSlice) {
 	}
 	if f.OwnerTid != 0 {
 		t.w.addAnnotation("owner_tid", fieldAnnotationInt, uint64(f.OwnerTid))
+	}
+	if s.wait.Waker.Tid != 0 {
+		t.w.addAnnotation("waker_tid", fieldAnnotationInt, uint64(s.wait.Waker.Tid))
 	}
 	if s.wait.IsOpen {
 		t.w.addAnnotation("open", fieldAnnotationBool, 1)

@@ -107,6 +107,41 @@ func TestPerfettoReadsStatesOfThreads(t *testing.T) {
 	}
 }
 
+// TestPerfettoReadsWakeUps checks that trace_processor reads a flow from each wake-up of a recorded thread to the
+// thread that it woke, and none from others.
+func TestPerfettoReadsWakeUps(t *testing.T) {
+	testclass.Browser(t)
+	const ms = analyzetest.Ms
+	recording := analyzetest.HostRecording(t)
+	recording.AddRow(format.Row{
+		Kind: format.KindThread, Name: "pt_data_worker", Pid: 77, Tid: 77, Device: -1, StartNs: analyzetest.Epoch,
+	})
+	fact := format.WaitFact{Reason: format.ReasonCondition, SystemCall: "futex"}
+	for i, waker := range []int32{42, 77, 99} { // 99 is not recorded
+		at := int64(i) * analyzetest.Second
+		w := recording.AddWait(43, at+20*ms, 30*ms, ms, format.StateSleeping, 0, fact)
+		recording.AddWaker(w, waker, waker, fmt.Sprint("waker-", waker), "futex")
+	}
+	results := viewers.QueryPerfetto(t, writeHostTrace(t, recording), viewers.PerfettoErrorsQuery,
+		`select o.name wakes, tt.name waker, i.name woken, i.dur dur, i.ts - o.ts late from flow f
+			join slice o on f.slice_out = o.id join slice i on f.slice_in = i.id
+			join thread_track k on o.track_id = k.id join thread tt using (utid) where k.name = 'wakes up' order by o.ts`,
+		`select extract_arg(arg_set_id, 'debug.waker') waker, count(*) n from slice
+			where extract_arg(arg_set_id, 'debug.ended_by') = 'thread' and name glob 'Sleeping*' group by 1 order by 1`)
+	if len(results[0]) != 0 {
+		t.Errorf("trace_processor complains: %v", results[0])
+	}
+	for i, want := range map[int]string{
+		1: `[{"dur":1000000,"late":0,"waker":"python","wakes":"wakes up 42/43 logger","woken":"Runnable"},` +
+			`{"dur":1000000,"late":0,"waker":"pt_data_worker","wakes":"wakes up 42/43 logger","woken":"Runnable"}]`,
+		2: `[{"n":1,"waker":"waker-42"},{"n":1,"waker":"waker-77"},{"n":1,"waker":"waker-99"}]`,
+	} {
+		if got := viewers.EncodeJSON(t, results[i]); got != want {
+			t.Errorf("query %d: %s, want %s", i, got, want)
+		}
+	}
+}
+
 // TestHostileStatesOfThreads checks that rows that no recorder writes do not break the nesting of slices.
 func TestHostileStatesOfThreads(t *testing.T) {
 	testclass.Browser(t)
