@@ -156,7 +156,9 @@ func (r *hostReader) addWake(w *hosttime.Wait) (flow uint64) {
 }
 
 // flowOfWake returns the id of the flow of a wake-up. It differs from those of calls by its lowest bit.
-func flowOfWake(woken origin.Thread, ns int64) uint64 { return flowOfCall(woken.Pid, woken.Tid, ns) &^ 1 }
+func flowOfWake(woken origin.Thread, ns int64) uint64 {
+	return flowOfCall(woken.Pid, woken.Tid, ns) &^ 1
+}
 
 // addSample adds a CPU sample.
 func (r *hostReader) addSample(s *hosttime.CPUSample) {

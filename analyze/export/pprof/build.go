@@ -38,6 +38,8 @@ type profileSample struct {
 	stream           int64
 	bytes            int64 // size of one allocation or copy; 0 if none
 	open             bool  // the call had not returned
+	// waitedFor is the thread that has the stack, if the sample is a wait for it; zero: the thread itself has it.
+	waitedFor origin.Thread
 }
 
 // addSample adds a sample with its stack frames, labels and values to the profile.
@@ -74,6 +76,9 @@ func (b *profileBuilder) addSample(s *profileSample, values ...int64) {
 		"device_name": b.t.Facts.Devices[s.device].Name,
 		"copy_kind":   s.copyKind,
 		"reason":      s.reason,
+	}
+	if s.waitedFor.Tid != 0 {
+		text["waited_for"] = b.t.ThreadLabel(s.waitedFor)
 	}
 	if s.host {
 		text["api"] = s.api

@@ -71,13 +71,15 @@ type hostSampleKey struct {
 	stack               int32
 	waits               bool
 	reason, state, call string
+	// end is the thread that had stack and did what reason says, so that the other one waited; zero: the thread itself.
+	end origin.Thread
 }
 
 // compare orders samples.
 func (k *hostSampleKey) compare(o *hostSampleKey) int {
 	return cmp.Or(cmp.Compare(k.Pid, o.Pid), cmp.Compare(k.Tid, o.Tid), report.CompareBools(k.waits, o.waits),
 		cmp.Compare(k.stack, o.stack), strings.Compare(k.reason, o.reason), strings.Compare(k.state, o.state),
-		strings.Compare(k.call, o.call))
+		strings.Compare(k.call, o.call), cmp.Compare(k.end.Pid, o.end.Pid), cmp.Compare(k.end.Tid, o.end.Tid))
 }
 
 // hostSampleValue has the values of a sample, times in ns.
@@ -89,6 +91,7 @@ type hostProfile struct {
 	squares        float64 // sum of the squares of the time that each CPU sample represents, ns²
 	offNs, stackNs int64   // time in waits, and its part with a stack
 	t              *timeline.Timeline
+	history        *hosttime.History // nil if the recording does not say who ended waits
 }
 
 // addHostSamples adds the samples of class host in the window to the profile. It returns a NoHostRowsError if
@@ -100,6 +103,11 @@ func addHostSamples(
 		return q, nil, NoHostRowsError{}
 	}
 	p := &hostProfile{samples: make(map[hostSampleKey]*hostSampleValue), t: t}
+	if hosttime.HasWakers(t) {
+		if p.history, err = hosttime.Of(t); err != nil {
+			return q, nil, err
+		}
+	}
 	selection := hosttime.NewSelection(t, &opt.Filter)
 	var yield hosttime.Yield
 	if kind.onCPU {
@@ -109,6 +117,9 @@ func addHostSamples(
 		yield.Wait = p.addWait
 	}
 	counts, err := calls.CountReplayWhile(t, func() error { return selection.Each(t, yield) })
+	if err == nil && p.history != nil {
+		err = p.history.Err()
+	}
 	if err != nil {
 		return q, nil, err
 	}
@@ -123,14 +134,19 @@ func addHostSamples(
 	return quality.OfRecording(t, counts), none, nil
 }
 
-// sampleOf returns the stack and the labels of a sample. A wait has a leaf frame with its reason.
+// sampleOf returns the stack and the labels of a sample. A wait has a leaf frame with its reason. If another thread is
+// the reason, the stack is that thread's.
 func (t *hostProfileType) sampleOf(key *hostSampleKey) *profileSample {
 	s := &profileSample{
 		stack: key.stack, pid: key.Pid, tid: key.Tid, host: true, kind: "running", api: key.call, device: -1,
+		waitedFor: key.end,
 	}
 	if key.waits {
 		s.kind, s.reason = key.state, key.reason
 		s.leaf, s.leafModule = key.reason, offCPUModule
+		if key.end.Tid != 0 {
+			s.leaf = "another thread " + key.reason
+		}
 	} else if t.offCPU {
 		s.leaf, s.leafModule = "running", onCPUModule
 	}
@@ -144,20 +160,47 @@ func (p *hostProfile) valueOf(key hostSampleKey) *hostSampleValue {
 		v = new(hostSampleValue)
 		p.samples[key] = v
 	}
-	v.count++
 	return v
 }
 
-// addWait adds a wait.
+// addWait adds a wait: the parts in which another thread at the end of a chain of wakers did something, and the rest. The
+// longest part counts as the wait.
 func (p *hostProfile) addWait(w *hosttime.Wait) {
 	ns := w.ToNs - w.FromNs
-	v := p.valueOf(hostSampleKey{
+	p.offNs = units.EndOfRange(p.offNs, ns)
+	own := hostSampleKey{
 		Thread: w.Thread, stack: w.Stack, waits: true, reason: cmp.Or(w.Fact.Reason, "unknown"), state: w.State,
 		call: cmp.Or(w.Fact.CUDACall, w.Fact.SystemCall),
-	})
+	}
+	longest, longestNs, restNs := own, int64(0), ns
+	if p.history != nil {
+		for _, part := range p.history.Explain(w.Pid, w.Tid, w.FromNs, w.ToNs) {
+			if !part.Chain.IsOther() {
+				continue
+			}
+			key := own
+			key.stack, key.reason, key.end = part.Stack, part.Cause.String(), part.Chain.End
+			restNs -= part.Ns
+			p.addOff(key, part.Ns)
+			if part.Ns > longestNs {
+				longest, longestNs = key, part.Ns
+			}
+		}
+	}
+	if restNs > 0 || longestNs == 0 {
+		p.addOff(own, restNs)
+	}
+	if restNs >= longestNs {
+		longest = own
+	}
+	p.valueOf(longest).count++
+}
+
+// addOff adds time in waits to a sample.
+func (p *hostProfile) addOff(key hostSampleKey, ns int64) {
+	v := p.valueOf(key)
 	v.offNs = units.EndOfRange(v.offNs, ns)
-	p.offNs = units.EndOfRange(p.offNs, ns)
-	if len(p.t.Stacks.Stacks[w.Stack]) > 0 {
+	if len(p.t.Stacks.Stacks[key.stack]) > 0 {
 		p.stackNs = units.EndOfRange(p.stackNs, ns)
 	}
 }
@@ -165,6 +208,7 @@ func (p *hostProfile) addWait(w *hosttime.Wait) {
 // addSample adds a CPU sample.
 func (p *hostProfile) addSample(s *hosttime.CPUSample) {
 	v := p.valueOf(hostSampleKey{Thread: s.Thread, stack: s.Stack})
+	v.count++
 	v.cpuNs = units.EndOfRange(v.cpuNs, s.ForNs)
 	p.squares += float64(s.ForNs) * float64(s.ForNs)
 }

@@ -18,11 +18,11 @@ const (
 // driverWaker is the name of the thread of the CUDA driver that ends waits for the GPU.
 const driverWaker = "cuda-EvtHandlr"
 
-// chain is the way of wakers from the thread that is explained. The last one is looked at.
+// chain is the way of wakers from the thread that is explained to the thread that is looked at.
 type chain struct {
 	threads []origin.Thread // wakers; empty: the thread itself is looked at
 	self    origin.Thread   // the thread that is explained, if threads is not empty
-	own     Chain           // Cause, Stack and InLoader
+	here    Chain           // of parts of the thread that is looked at
 }
 
 // add adds time to the part of a place of the thread that is looked at.
@@ -37,17 +37,17 @@ func (h *History) addBeyond(at Place, ns int64) {
 	h.parts.addBeyond(at, ns)
 }
 
-// chainTo returns the chain to the thread that is looked at and has a stack.
+// chainTo returns the chain to a stack of the thread that is looked at.
 func (h *History) chainTo(stack int32) Chain {
-	n := len(h.chain.threads)
-	if n == 0 {
-		return Chain{}
-	}
-	c := h.chain.own
-	c.End, c.Links = h.chain.threads[n-1], int8(n)
-	c.EndName = h.index.names[c.End]
-	c.InLoader = c.InLoader || h.index.isLoader[stack] != loaderNone && h.index.isLoader[stack] != queueWaits
+	c := h.chain.here
+	c.InLoader = c.InLoader || c.IsOther() && h.index.isInLoader(stack)
 	return c
+}
+
+// isInLoader reports whether a stack waits for, or works in, a data loader.
+func (idx *index) isInLoader(stack int32) bool {
+	use := idx.isLoader[stack]
+	return use != loaderNone && use != queueWaits
 }
 
 // addAsleep adds a part of a wait without its time in run queues: what its waker did meanwhile, as far as that is
@@ -71,17 +71,16 @@ func (h *History) addAsleep(v *threadView, w *Wait, fromNs, toNs int64) {
 
 // follow calls do while waker, which ended a wait of the thread that is looked at, is looked at.
 func (h *History) follow(w *Wait, waker origin.Thread, do func()) {
-	before := h.chain.own
-	if len(h.chain.threads) == 0 {
+	c, before := &h.chain, h.chain.here
+	if len(c.threads) == 0 {
 		at := h.placeOf(w)
-		h.chain.self, h.chain.own = w.Thread, Chain{Cause: at.Cause, Stack: at.Stack}
+		c.self, c.here = w.Thread, Chain{Cause: at.Cause, Stack: at.Stack}
 	}
-	use := h.index.isLoader[w.Stack]
-	h.chain.own.InLoader = h.chain.own.InLoader || use != loaderNone && use != queueWaits
-	h.chain.threads = append(h.chain.threads, waker)
+	c.here.InLoader = c.here.InLoader || h.index.isInLoader(w.Stack)
+	c.threads = append(c.threads, waker)
+	c.here.End, c.here.EndName, c.here.Links = waker, h.index.names[waker], int8(len(c.threads))
 	do()
-	h.chain.threads = h.chain.threads[:len(h.chain.threads)-1]
-	h.chain.own = before
+	c.threads, c.here = c.threads[:len(c.threads)-1], before
 }
 
 // wakerOf returns the thread whose activity explains a wait of the thread that is looked at. ok is false if the

@@ -9,20 +9,24 @@ import (
 const nearNs = 1_000_000_000
 
 // Explain returns how a thread spent a span of Unix ns, the longest part first. The parts add up to the
-// span. A wait that another thread ended is divided into what that thread did meanwhile: see Chain. CPU time without a sample in the span has the lines of samples nearby. The result is valid until
-// the next call.
+// span. A wait that another thread ended is divided into what that thread did meanwhile: see Chain. CPU time
+// without a sample in the span has the lines of samples nearby. The result is valid until the next call.
 func (h *History) Explain(pid, tid int32, fromNs, toNs int64) Parts {
-	parts := h.Measure(pid, tid, fromNs, toNs)
-	v := h.viewOf(origin.Thread{Pid: pid, Tid: tid}, fromNs, toNs)
-	for i := range parts {
-		p := &parts[i]
-		if p.Cause == CauseCPU && p.Stack == 0 && p.Samples == 0 && !p.Chain.IsOther() {
-			ns := p.Ns
-			h.parts[i].Ns = 0
-			h.divide(v, ns, fromNs-nearNs, toNs+nearNs, v.countSamples(fromNs-nearNs, toNs+nearNs))
-			break
+	for i := range len(h.Measure(pid, tid, fromNs, toNs)) {
+		p := h.parts[i]
+		if p.Cause != CauseCPU || p.Stack != 0 || p.Samples != 0 {
+			continue
 		}
+		th := origin.Thread{Pid: pid, Tid: tid}
+		if p.Chain.IsOther() {
+			th = p.Chain.End
+		}
+		v := h.viewOf(th, fromNs, toNs)
+		h.parts[i].Ns = 0
+		h.chain.here = p.Chain
+		h.divide(v, p.Ns, fromNs-nearNs, toNs+nearNs, v.countSamples(fromNs-nearNs, toNs+nearNs))
 	}
+	h.chain.here = Chain{}
 	kept := h.parts[:0]
 	for _, p := range h.parts {
 		if p.Ns > 0 {

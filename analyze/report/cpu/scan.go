@@ -116,6 +116,7 @@ type scan struct {
 	all     waitSum
 	reasons map[string]*waitSum
 	waits   map[waitKey]*waitSum
+	chains  *waitChains // nil if the recording does not say who ended waits
 	samples sampleSum
 	lines   map[lineKey]*sampleSum
 	pauses  map[pauseKey]*pauseSum
@@ -135,6 +136,10 @@ func newScan(t *timeline.Timeline, f *query.Filter) (*scan, error) {
 		sites:   make(map[int32]string),
 	}
 	s.window = s.selection.Window
+	var err error
+	if s.chains, err = newWaitChains(s); err != nil {
+		return nil, err
+	}
 	samples := make(metricSamples)
 	if err := s.selection.Each(t, hosttime.Yield{
 		Wait: s.addWait, Sample: s.addSample, Pause: s.addPause, Metric: samples.add,
@@ -168,6 +173,7 @@ func (s *scan) addWait(w *hosttime.Wait) {
 	} {
 		sum.add(w, hasStack)
 	}
+	s.chains.add(s, key, w)
 }
 
 // reasonUnknown is the text for waits without a reason.

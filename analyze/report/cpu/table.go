@@ -139,13 +139,14 @@ func (s *scan) waitTable() report.Table {
 		HideFirst: []string{"open", "for", "wait_run_queue_ns", "mean_ns", "call"},
 		Keys:      []string{"reason", "call", "site"},
 	}
+	s.chains.addColumn(&table)
 	for _, key := range slices.SortedFunc(maps.Keys(s.waits), compareWaitKeys) {
 		sum := s.waits[key]
 		table.Add(report.JoinValues(s.statisticValues(key.reason, sum), report.Values{
 			"call": units.TextOrNil(key.call),
 			"for":  units.TextOrNil(s.objectOf(&sum.longest)),
 			"site": key.site,
-		})).StackID = sum.longestStack
+		}, s.chains.values(s, key))).StackID = sum.longestStack
 	}
 	table.Sort("wait_ns", "reason", "site", "call")
 	hideEmptyColumns(&table, "open", "for", "call")
