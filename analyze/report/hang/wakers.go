@@ -15,7 +15,7 @@ import (
 const maxUsualLinks = 8
 
 // describeWakers returns for which thread a thread waits, as the wakers of its earlier waits in the same place say, and
-// what that thread does now; "" if nothing is known. Nobody has ended the present wait, so this is likely, not certain.
+// what that thread does now; "" if nothing is known. The present wait has not ended, so this is likely, not certain.
 func (s *Scan) describeWakers(t *threadstate.Thread) string {
 	var text string
 	seen := []origin.Thread{{Pid: t.Pid, Tid: t.Tid}}

@@ -25,7 +25,7 @@ var ChainColumns = []report.Column{
 	{Key: "waited_for_tid", Title: "", Unit: report.UnitID, About: "thread id of that thread"},
 	{
 		Key: "links", Title: "", Unit: report.UnitCount,
-		About: "number of threads on the way to the end of the chain, each of which ended the wait of the one before",
+		About: "number of threads on the way to the end of the chain: each one ended the wait of the one before",
 	},
 	{
 		Key: "waited_at", Title: "", Unit: report.UnitText,
