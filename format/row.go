@@ -56,6 +56,11 @@ type Row struct {
 	Root             int32  `parquet:"root,dict"`
 	DataType         string `parquet:"data_type,dict"`
 	Reduction        string `parquet:"reduction,dict"`
+	// Columns since version 1.3.
+
+	// ViaStackID is the stack of the call of PyTorch's autograd engine, such as loss.backward(), for which
+	// the thread works. 0: it works for none, or that is unknown.
+	ViaStackID int32 `parquet:"via_stack_id,dict"`
 }
 
 // Frame is one frame of a stack, stored in the list column "frames" of rows of kind "stack". Frames

@@ -64,6 +64,8 @@ if [ ! "$out/stripped/libc10_cuda.so" -nt "$out/libc10_cuda.so" ]; then
 	strip --strip-all -o "$out/stripped/libc10_cuda.so" "$out/libc10_cuda.so"
 fi
 
+build libtorch_cpu.so "engine.cpp driver.cpp" $library -Wl,-z,defs -Wl,-soname,libtorch_cpu.so -L"$out" -lc10_cuda -lc10 $cuda
+
 program="-O1 -fno-omit-frame-pointer -rdynamic -L$out -Wl,--no-as-needed -lc10_cuda -lc10 $cuda"
 build tensors tensors.cpp $program
 build tensorleak tensorleak.cpp $program

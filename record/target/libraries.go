@@ -139,7 +139,7 @@ func (s *Set) attachLate(lib *library.Library, p *process.Process, isHeld bool) 
 		if !slices.Contains(s.libraries, lib) {
 			s.libraries = append(s.libraries, lib)
 		}
-		if !isHeld {
+		if !isHeld && lib.Kind != library.KindEngine { // calls of the engine are not recorded
 			s.noteLateAttach(lib, p)
 		}
 	}
