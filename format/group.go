@@ -180,7 +180,7 @@ func (g *Group) Int64(column string, dst []int64) []int64 {
 func (g *Group) Int32(column string, dst []int32) []int32 {
 	read := func(dst []int32) []int32 {
 		dst = readInt32Column(g, column, dst)
-		if column == "stack_id" {
+		if column == "stack_id" || column == "via_stack_id" {
 			dst = g.resolveStackIDs(dst)
 		}
 		return dst

@@ -83,7 +83,7 @@ func ScanOf(sv *survey.Survey, opt *query.Options) (s *Scan, err error) {
 
 // groupStats are the counters of one group of allocations, such as a call site.
 type groupStats struct {
-	Label         string // name of the group; set by Finish
+	group.Group   // name of the group; set by Finish
 	allocs, frees int64
 	allocBytes    int64
 	LiveBytes     int64
@@ -331,7 +331,7 @@ func (s *Scan) Finish(p *timeline.ProgramMemory) {
 		}
 	})
 	for i := range s.groups {
-		s.groups[i].Label = s.Grouping.Labels.List[i]
+		s.groups[i].Group = s.Grouping.Groups[i]
 	}
 	s.groups = s.stacks.splitSites(s.groups)
 	for i := range s.groups {
