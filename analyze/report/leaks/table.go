@@ -172,7 +172,7 @@ func (s *Scan) Table(findings []LeakFinding, q *report.Quality, opt TableOptions
 		table.Columns = append(table.Columns, floorSeriesColumn)
 		table.HideFirst = slices.Insert(table.HideFirst, 2, floorSeriesColumn.Key)
 	}
-	table.Columns = append(table.Columns, label, group.ViaColumn)
+	table.Columns = append(table.Columns, group.ViaColumn, label)
 	level, reasons := q.Confidence(s.Frees)
 	growthLevel, growthReasons := s.growthQuality(q).Confidence(s.Frees)
 	forecast := false
@@ -209,6 +209,10 @@ func (s *Scan) Table(findings []LeakFinding, q *report.Quality, opt TableOptions
 		}
 		row := table.Add(values)
 		row.Evidence = j.Evidence() + "; " + report.ConfidenceText(rowLevel, rowReasons)
+		if j.Via != "" {
+			row.Evidence = "via " + j.Via + "; " + row.Evidence
+			row.ViaStackID = j.ViaStack
+		}
 		row.Brief = !opt.AllStacks && !j.Verdict.isSuspect()
 		row.StackID = j.StackID()
 	}
