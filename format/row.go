@@ -289,6 +289,9 @@ type Sampling struct {
 	MaxOverheadPct float64 `json:"max_overhead_pct"`
 }
 
+// NoteAutograd is the name of notes that say why the column via_stack_id of a process is always 0. Since 1.3.
+const NoteAutograd = "autograd"
+
 // NoteAllocator is the name of notes whose message is an AllocatorFact as JSON. There is one for
 // each process with a caching allocator that gpurec supports. Since 1.1.
 const NoteAllocator = "allocator"

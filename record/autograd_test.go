@@ -12,6 +12,7 @@ import (
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/internal/testclass"
+	"github.com/gpurec/gpurec/record/library"
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/probe"
 )
@@ -27,10 +28,11 @@ type viaTruth struct {
 	count int
 }
 
-// recordBackward records viaScript, and returns its truth by size of the gradients.
-func recordBackward(t *testing.T, opt Options) (Result, map[int64]viaTruth) {
+// recordBackward records viaScript with the libraries in a folder of simtorch, and returns its truth by size of the
+// gradients.
+func recordBackward(t *testing.T, opt Options, folder string) (Result, map[int64]viaTruth) {
 	t.Helper()
-	simtorch(t, "libtorch_cpu.so")
+	libraries := filepath.Dir(simtorch(t, filepath.Join(folder, "libtorch_cpu.so")))
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		testclass.Missing(t, "there is no python3")
@@ -39,7 +41,18 @@ func recordBackward(t *testing.T, opt Options) (Result, map[int64]viaTruth) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := startSim(t, nil, python, "-B", script, "--steps", "20", "--step-ms", "2", "--wait")
+	p := startSim(
+		t,
+		[]string{"SIMTORCH_LIB=" + libraries},
+		python,
+		"-B",
+		script,
+		"--steps",
+		"20",
+		"--step-ms",
+		"2",
+		"--wait",
+	)
 	p.expect("ready")
 	opt.Pids = []int{p.pid()}
 	truth := make(map[int64]viaTruth)
@@ -85,6 +98,11 @@ func engineThread(t *testing.T, path string) int32 {
 	return 0
 }
 
+// isNewBlock reports whether an allocator event is that of a new block, from either source of events.
+func isNewBlock(r *format.Row) bool {
+	return r.Name == format.AllocatorAlloc || r.Name == format.AllocatorReportedAlloc
+}
+
 // compareVias compares the lines of all gradients with the truth.
 func compareVias(t *testing.T, path string, truth map[int64]viaTruth) {
 	t.Helper()
@@ -96,7 +114,7 @@ func compareVias(t *testing.T, path string, truth map[int64]viaTruth) {
 				t.Errorf("thread %d: %s of %d bytes via stack %d", tid, r.Name, r.Bytes, r.ViaStackID)
 			}
 			want, isGradient := truth[r.Bytes]
-			if r.Name != format.AllocatorAlloc || !isGradient {
+			if !isGradient || !isNewBlock(r) {
 				continue
 			}
 			counts[r.Bytes]++
@@ -125,6 +143,7 @@ func TestLinesOfAutogradThreads(t *testing.T) {
 	}{
 		{"auto", func(*Options) {}},
 		{"full", func(opt *Options) { opt.Stacks = probe.StacksFull }},
+		{"light", func(opt *Options) { opt.Allocator = library.AllocatorModeLight }},
 		{"perf", func(opt *Options) {
 			opt.Attach = privilege.AttachPerf
 			opt.Only = []string{bpf.EngineFunctions[0].Name, format.SourceTrace, "cuMemAlloc_v2", "cuLaunchKernel"}
@@ -134,7 +153,7 @@ func TestLinesOfAutogradThreads(t *testing.T) {
 			opt := testOptions(t)
 			opt.Stacks = probe.StacksAuto
 			test.change(&opt)
-			result, truth := recordBackward(t, opt)
+			result, truth := recordBackward(t, opt, ".")
 			compareVias(t, result.Output, truth)
 			compareViaOfCalls(t, result.Output, truth)
 			t.Logf("truth %v; %+v", truth, result.Meta.Calls)
@@ -173,5 +192,39 @@ func compareViaOfCalls(t *testing.T, path string, truth map[int64]viaTruth) {
 	}
 	if all != 0 || segments == 0 {
 		t.Errorf("%d launches too many; %d driver allocations of the engine's thread have a line", all, segments)
+	}
+}
+
+// TestEngineWithoutKnownFunction records a program whose engine has no function that can be probed: no line is known, a
+// note says so, and all else is recorded.
+func TestEngineWithoutKnownFunction(t *testing.T) {
+	testclass.Root(t)
+	needKernel(t)
+	opt := testOptions(t)
+	opt.Stacks = probe.StacksAuto
+	result, truth := recordBackward(t, opt, "renamed")
+	gradients := 0
+	for _, rows := range allocatorRows(t, result.Output) {
+		for i := range rows {
+			if rows[i].ViaStackID != 0 {
+				t.Errorf("%s via stack %d", rows[i].Name, rows[i].ViaStackID)
+			}
+			if _, ok := truth[rows[i].Bytes]; ok && isNewBlock(&rows[i]) {
+				gradients++
+			}
+		}
+	}
+	want, notes := 0, 0
+	for _, v := range truth {
+		want += v.count
+	}
+	for _, note := range factRows(t, result.Output, format.KindNote) {
+		if note.Name == format.NoteAutograd {
+			notes++
+			t.Log(note.Message)
+		}
+	}
+	if notes != 1 || gradients != want {
+		t.Errorf("%d notes about the engine, %d gradients, want %d", notes, gradients, want)
 	}
 }

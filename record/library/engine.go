@@ -35,7 +35,7 @@ func findEngineProbe(file *os.File, size int64) (probes []Probe, missing string)
 		name := bpf.EngineFunctions[row].Name
 		symbol, ok := findSymbol(f, name)
 		if !ok {
-			missing = "it does not export " + symbolize.DemangleFull(name)
+			missing = "it exports no " + symbolize.Demangle(name) + " with the parameters of PyTorch 1.8 to 2.11"
 			continue
 		}
 		probe, err := probeWithReturns(f, file, symbol)
@@ -108,8 +108,8 @@ func findX86Returns(code []byte) (offsets []uint64, err error) {
 			continue
 		}
 		in, err := x86asm.Decode(code[at:], 64)
-		if err != nil {
-			return nil, fmt.Errorf("unknown instruction at offset %d: %w", at, err)
+		if err != nil || in.Op == 0 { // 0: only a prefix is known
+			return nil, fmt.Errorf("unknown instruction at offset %d", at)
 		}
 		if in.Op == x86asm.RET {
 			offsets = append(offsets, uint64(at))

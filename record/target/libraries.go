@@ -120,6 +120,7 @@ func (s *Set) attachLibraries(p *process.Process, isHeld bool) {
 		failed = append(failed, s.attachLate(lib, p, isHeld))
 	}
 	s.noteAllocator(libs, p)
+	s.noteMissingEngine(libs, p)
 	if errors.Join(failed...) != nil && p.Alive() {
 		s.warnUnprobed(p, failed...)
 	}
@@ -139,7 +140,7 @@ func (s *Set) attachLate(lib *library.Library, p *process.Process, isHeld bool) 
 		if !slices.Contains(s.libraries, lib) {
 			s.libraries = append(s.libraries, lib)
 		}
-		if !isHeld && lib.Kind != library.KindEngine { // calls of the engine are not recorded
+		if !isHeld {
 			s.noteLateAttach(lib, p)
 		}
 	}
