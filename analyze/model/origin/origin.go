@@ -47,9 +47,8 @@ func NewOriginTable() OriginTable {
 // equals compares like ==, but can be inlined, and compares first the fields that differ most
 // often.
 func (o *CallOrigin) equals(p *CallOrigin) bool {
-	return o.Stack == p.Stack && o.Tid == p.Tid && o.Via == p.Via && o.Name == p.Name && o.Stream == p.Stream && o.Context == p.Context &&
-		o.Pid == p.Pid && o.Device == p.Device && o.Site == p.Site &&
-		o.Memory == p.Memory
+	return o.Stack == p.Stack && o.Tid == p.Tid && o.Via == p.Via && o.Name == p.Name && o.Stream == p.Stream &&
+		o.Context == p.Context && o.Pid == p.Pid && o.Device == p.Device && o.Site == p.Site && o.Memory == p.Memory
 }
 
 // NumberOf returns the number of an origin. A new origin gets the next number.
