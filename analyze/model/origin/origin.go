@@ -53,7 +53,8 @@ func (o *CallOrigin) equals(p *CallOrigin) bool {
 
 // NumberOf returns the number of an origin. A new origin gets the next number.
 func (n *OriginNumbers) NumberOf(o CallOrigin) int32 {
-	slot := &n.recent[(uint32(o.Stack)*0x9e3779b1^uint32(o.Tid)*0x85ebca6b^uint32(o.Name)<<18^uint32(o.Via)*0xc2b2ae35)>>18]
+	mixed := uint32(o.Stack)*0x9e3779b1 ^ uint32(o.Tid)*0x85ebca6b ^ uint32(o.Name)<<18 ^ uint32(o.Via)*0xc2b2ae35
+	slot := &n.recent[mixed>>18]
 	if int(*slot) < len(n.List) && n.List[*slot].equals(&o) {
 		return *slot
 	}
