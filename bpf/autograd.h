@@ -46,14 +46,15 @@ static __always_inline struct engine_process *engine_of(__u32 pid)
 	return bpf_map_lookup_elem(&engine_processes, &pid);
 }
 
-/* Notes that the thread is not inside of execute any more. */
-static __always_inline void leave_engine(struct thread *t, __u32 pid)
+/* Gives a thread another role. Its call of execute does not count any more. */
+static __always_inline void end_engine_call(struct thread *t, __u32 pid, enum engine_role role)
 {
 	struct engine_process *p;
+	int counts = t->engine == ENGINE_CALLER;
 
-	if (t->engine != ENGINE_CALLER)
+	t->engine = role;
+	if (!counts)
 		return;
-	t->engine = ENGINE_NONE;
 	p = bpf_map_lookup_elem(&engine_processes, &pid);
 	if (p && t->engine_call > p->after)
 		__sync_fetch_and_add(&p->inside, -((1ULL << ENGINE_COUNT_SHIFT) + t->engine_call));
@@ -70,17 +71,20 @@ static __always_inline int has_left_engine(const struct thread *t, __u64 sp)
 
 /*
  * Notes that the thread is inside of execute, and returns the number of the call, 0: none. A call on an
- * autograd thread has none (checkpoints): the outer call counts. A call that seems to be inside of another one
- * of its thread ends that: an exception may have left the other one without a trace.
+ * autograd thread has none (checkpoints): the outer call counts. If a call seems to be inside of another one of
+ * its thread, neither counts: an exception may have left the other one without a trace.
  */
 static __always_inline __u32 join_engine(struct thread *t, __u32 pid, __u64 sp, __u64 caller_pc)
 {
 	struct engine_process *p;
-	int is_inner = t->engine == ENGINE_CALLER && !has_left_engine(t, sp);
 
-	leave_engine(t, pid);
-	if (t->engine == ENGINE_THREAD || is_inner)
+	if (t->engine == ENGINE_THREAD)
 		return 0;
+	if (t->engine != ENGINE_NONE && !has_left_engine(t, sp)) {
+		end_engine_call(t, pid, ENGINE_UNSURE);
+		return 0;
+	}
+	end_engine_call(t, pid, ENGINE_NONE);
 	p = engine_of(pid);
 	if (!p)
 		return 0;
@@ -90,6 +94,15 @@ static __always_inline __u32 join_engine(struct thread *t, __u32 pid, __u64 sp, 
 	t->engine_call = (__u32)(__sync_fetch_and_add(&engine_calls, 1) + 1);
 	__sync_fetch_and_add(&p->inside, (1ULL << ENGINE_COUNT_SHIFT) + t->engine_call);
 	return t->engine_call;
+}
+
+/* Ends the thread's call of execute if a return instruction with this stack pointer is its end. Returns 1 if so. */
+static __always_inline int return_from_engine(struct thread *t, __u32 pid, __u64 sp)
+{
+	if (t->engine == ENGINE_NONE || t->engine == ENGINE_THREAD || t->engine_sp != sp)
+		return 0;
+	end_engine_call(t, pid, ENGINE_NONE);
+	return 1;
 }
 
 /* Returns the number of the call of execute for which an autograd thread works; 0: none, or several. */
@@ -118,7 +131,7 @@ GLOBAL_FUNC __u32 engine_call_of(struct thread *t, __u32 pid, __u32 class, __u64
 	if (t->engine == ENGINE_THREAD)
 		return has_engine_call(class) ? working_for(pid) : 0;
 	if (has_left_engine(t, sp))
-		leave_engine(t, pid);
+		end_engine_call(t, pid, ENGINE_NONE);
 	return 0;
 }
 

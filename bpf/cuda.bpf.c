@@ -537,9 +537,7 @@ int engine_return(struct pt_regs *ctx)
 	__u64 id = bpf_get_current_pid_tgid();
 	struct thread *t = bpf_map_lookup_elem(&threads, &id);
 
-	if (!t || t->engine != ENGINE_CALLER || t->engine_sp != REG_SP(ctx))
-		return 0;
-	t->hits[HIT_OTHER]++;
-	leave_engine(t, id >> 32);
+	if (t && return_from_engine(t, id >> 32, REG_SP(ctx)))
+		t->hits[HIT_OTHER]++;
 	return 0;
 }

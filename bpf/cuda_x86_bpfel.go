@@ -259,6 +259,7 @@ const (
 	CudaEngineRoleENGINE_NONE   CudaEngineRole = 0
 	CudaEngineRoleENGINE_THREAD CudaEngineRole = 1
 	CudaEngineRoleENGINE_CALLER CudaEngineRole = 2
+	CudaEngineRoleENGINE_UNSURE CudaEngineRole = 3
 )
 
 type CudaEvent struct {

@@ -491,6 +491,7 @@ enum engine_role {
 	ENGINE_NONE,
 	ENGINE_THREAD, /* one of the engine's own threads, by its name */
 	ENGINE_CALLER, /* inside of Engine::execute */
+	ENGINE_UNSURE, /* inside of two calls of it, or an exception has left the outer one */
 };
 
 /* State of one thread that has called CUDA. Only that thread writes it. */
@@ -521,8 +522,8 @@ struct thread {
 	__u64 group;       /* number of the outermost NCCL group of the thread, from 1 on */
 	__u32 group_depth; /* ncclGroupStart without its ncclGroupEnd */
 	__u32 group_operations; /* operations in the group */
-	__u64 engine_sp; /* ENGINE_CALLER: stack pointer at the entry of execute */
-	__u64 engine_return; /* ENGINE_CALLER: return address of execute */
+	/* ENGINE_CALLER and ENGINE_UNSURE: stack pointer and return address at the entry of the outer call of execute. */
+	__u64 engine_sp, engine_return;
 	struct module_method module_method;
 	__u64 last_allocator; /* address of the last caching allocator object that was called, 0: none */
 	union {

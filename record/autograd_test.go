@@ -118,7 +118,7 @@ func compareVias(t *testing.T, path string, truth map[int64]viaTruth) {
 				continue
 			}
 			counts[r.Bytes]++
-			if isUnknown := r.ViaStackID == 0; isUnknown && want.line <= 0 {
+			if r.ViaStackID == 0 && want.line <= 0 {
 				continue
 			}
 			if line := lines[r.ViaStackID]; line == 0 || line != max(want.line, -want.line) {
