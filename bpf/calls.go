@@ -52,7 +52,7 @@ const (
 	ColumnsElapsedTime                         // bytes is a float32 in milliseconds: column value
 	ColumnsLaunchList                          // src is the first launch's function, bytes their number
 	ColumnsKernelNode                          // bytes is a kernel node's function; grid, block
-	ColumnsGraphNode                           // depends on CudaEvent.NodeType
+	ColumnsGraphNode                           // depends on CudaEvent.Extra
 	ColumnsPitched                             // bytes is the returned pitch, src height, value width
 	ColumnsArray                               // bytes is the width; grid and block: see enum call_decode
 	ColumnsCopyByType                          // grid[2] and block[0]: memory types of source, target
@@ -127,8 +127,8 @@ func ListProbeSymbols() []ProbeSymbol {
 	return symbols
 }
 
-// FunctionByCookie returns the row of CallTable, AllocatorFunctions or CollectiveFunctions for an attach cookie
-// (CudaEvent.Call), the exported name of the function, and whether it is a per-thread-stream
+// FunctionByCookie returns the row of CallTable, AllocatorFunctions, CollectiveFunctions or EngineFunctions for an
+// attach cookie (CudaEvent.Call), the exported name of the function, and whether it is a per-thread-stream
 // variant. For an invalid cookie, ok is false.
 func FunctionByCookie(cookie uint16) (call *ProbedFunction, name string, perThreadStream, ok bool) {
 	row, v := int(cookie)/len(perThreadSuffixes), int(cookie)%len(perThreadSuffixes)
@@ -138,6 +138,9 @@ func FunctionByCookie(cookie uint16) (call *ProbedFunction, name string, perThre
 	if i := int(cookie) - int(CollectiveCookie(0)); i >= 0 && i < len(CollectiveFunctions) {
 		return &CollectiveFunctions[i], CollectiveFunctions[i].Name, false, true
 	}
+	if i := int(cookie) - int(EngineCookie(0)); i >= 0 && i < len(EngineFunctions) {
+		return &EngineFunctions[i], EngineFunctions[i].Name, false, true
+	}
 	if row >= len(CallTable) {
 		return nil, "", false, false
 	}
@@ -145,7 +148,7 @@ func FunctionByCookie(cookie uint16) (call *ProbedFunction, name string, perThre
 }
 
 // NumDriverCookies returns the number of cookies of CallTable. Cookies count from 0; those of
-// AllocatorFunctions and of CollectiveFunctions follow.
+// AllocatorFunctions, CollectiveFunctions and EngineFunctions follow.
 func NumDriverCookies() int { return len(CallTable) * len(perThreadSuffixes) }
 
 // BPFSpec returns the row in the layout that the BPF programs read.
@@ -180,7 +183,8 @@ func (f *ProbedFunction) SamplesReturnProbes() bool {
 // the time.
 func (f *ProbedFunction) returnProbeMode() CudaReturnProbe {
 	switch {
-	case f.Class == CudaCallClassCLASS_ALLOCATOR, f.Decode == CudaCallDecodeDECODE_GROUP_START:
+	case f.Class == CudaCallClassCLASS_ALLOCATOR, f.Class == CudaCallClassCLASS_ENGINE,
+		f.Decode == CudaCallDecodeDECODE_GROUP_START:
 		return CudaReturnProbeRETURN_NEVER
 	case f.Effect == CudaCallEffectEFFECT_LAUNCH:
 		return CudaReturnProbeRETURN_SAMPLED

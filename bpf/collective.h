@@ -248,7 +248,7 @@ static __always_inline __u64 unique_id(struct pt_regs *ctx, __u8 decode)
  * Decodes a call of NCCL. Operations: ptr = communicator, bytes = elements, src = number, grid[0] =
  * ncclDataType_t, grid[1] = ncclRedOp_t, grid[2] = root or peer. The arg_specs times, src and value
  * locate these three. Scale is 1 for the collectives that the library counts. New communicators:
- * src = parent, or hash of the unique id; node_type = epoch of the parent. All: shared_bytes = epoch
+ * src = parent, or hash of the unique id; extra = epoch of the parent. All: shared_bytes = epoch
  * of the communicator.
  */
 static __always_inline void read_collective(struct pt_regs *ctx, struct thread *t, const struct call_spec *spec, __u32 ended, struct event *e)
@@ -267,7 +267,7 @@ static __always_inline void read_collective(struct pt_regs *ctx, struct thread *
 		e->src = arg_at_entry(ctx, e, &spec->src);
 		e->shared_bytes = spec->effect == EFFECT_COMMUNICATOR_END ? ended : epoch_of(e, e->ptr);
 		if (spec->effect == EFFECT_COMMUNICATOR && e->src)
-			e->node_type = epoch_of(e, e->src);
+			e->extra = epoch_of(e, e->src);
 		if (spec->decode == DECODE_INIT_RANK || spec->decode == DECODE_INIT_IDS)
 			e->src = hash_unique_id(t, e, unique_id(ctx, spec->decode));
 		if (spec->value.from != ARG_NONE)

@@ -25,6 +25,7 @@
 #include "state.h"
 #include "decode.h"
 #include "allocator.h"
+#include "autograd.h"
 #include "collective.h"
 #include "context.h"
 #include "kernelargs.h"
@@ -70,6 +71,7 @@ const enum arguments_form *unused_form __attribute__((unused));
 const struct arguments_stream *unused_arguments_stream __attribute__((unused));
 const struct arguments_record *unused_record __attribute__((unused));
 const struct kept_stream *unused_kept_stream __attribute__((unused));
+const enum engine_role *unused_role __attribute__((unused));
 
 /* Returns true if a call made a communicator whose init continues in the background. */
 static __always_inline int makes_communicator(const struct call_spec *spec, const struct event *e)
@@ -261,7 +263,7 @@ static __always_inline int enter(struct pt_regs *ctx, const enum entry_kind kind
 	struct open_call *c, *outer;
 	struct thread *t;
 	__u64 now;
-	__u32 *epoch, ended = 0;
+	__u32 *epoch, ended = 0, engine_call = 0;
 	int at_entry;
 
 	if (paused)
@@ -299,6 +301,8 @@ static __always_inline int enter(struct pt_regs *ctx, const enum entry_kind kind
 	else
 		read_stack_top(ctx, &top, 0);
 	abandon_left_calls(t, REG_SP(ctx), top.caller_pc);
+	if (t->engine)
+		engine_call = engine_call_of(t, tgid, spec->class, REG_SP(ctx));
 	if (kind == ENTRY_COLLECTIVE && spec->decode == DECODE_GROUP_START)
 		return start_group(t);
 	c = open_call(t, t->open);
@@ -333,6 +337,8 @@ static __always_inline int enter(struct pt_regs *ctx, const enum entry_kind kind
 		c->event.flags |= EVENT_NO_RETURN;
 		c->event.cpu = bpf_get_smp_processor_id();
 	}
+	if (engine_call && needs_stack(spec, &c->event))
+		c->event.extra = engine_call;
 	outer = open_call(t, t->open - 1);
 	t->open++;
 	/*
@@ -473,5 +479,65 @@ int allocator_report(struct pt_regs *ctx)
 		search_piece(t, s, piece, allocated, reserved);
 	s->last_allocated = allocated;
 	s->comparisons++;
+	return 0;
+}
+
+/*
+ * The entry of torch::autograd::Engine::execute. User space gets the number of the call with its stack,
+ * before an autograd thread can have an event with this number.
+ */
+SEC("uprobe.multi/engine_enter")
+int engine_enter(struct pt_regs *ctx)
+{
+	__u64 id = bpf_get_current_pid_tgid(), now = bpf_ktime_get_ns();
+	__u32 tgid = id >> 32, call = bpf_get_attach_cookie(ctx), number;
+	struct stack_top top;
+	struct call_spec *spec;
+	struct class_stats *s;
+	struct open_call *c;
+	struct thread *t;
+
+	if (paused)
+		return 0;
+	spec = bpf_map_lookup_elem(&calls, &call);
+	s = stats_of(CLASS_ENGINE);
+	if (!spec || !s || (!bpf_map_lookup_elem(&targets, &tgid) && !add_target(tgid)))
+		return 0;
+	t = thread_state(id);
+	if (!t)
+		return 0;
+	count_hit(t, spec);
+	read_stack_top(ctx, &top, 0);
+	abandon_left_calls(t, REG_SP(ctx), top.caller_pc);
+	number = join_engine(t, tgid, REG_SP(ctx), top.caller_pc);
+	c = open_call(t, t->open);
+	if (!number || t->open || !c) /* no stack can be unwound inside of another probed call */
+		return 0;
+	__builtin_memset(c, 0, sizeof(*c));
+	c->sp = REG_SP(ctx);
+	c->event.kind = RECORD_ENGINE;
+	c->event.call = call;
+	c->event.flags = EVENT_NO_RETURN;
+	c->event.pid = tgid;
+	c->event.tid = id;
+	c->event.start_ns = now;
+	c->event.extra = number;
+	t->open++;
+	if (!infer_engine_stack(ctx, t, c, top.caller_pc))
+		capture_stack(ctx, t, spec, s, c, top.caller_pc);
+	t->open--;
+	emit(s, &c->event);
+	return 0;
+}
+
+/* A return instruction of torch::autograd::Engine::execute. The stack pointer is that of the entry. */
+SEC("uprobe.multi/engine_return")
+int engine_return(struct pt_regs *ctx)
+{
+	__u64 id = bpf_get_current_pid_tgid();
+	struct thread *t = bpf_map_lookup_elem(&threads, &id);
+
+	if (t && return_from_engine(t, id >> 32, REG_SP(ctx)))
+		t->hits[HIT_OTHER]++;
 	return 0;
 }

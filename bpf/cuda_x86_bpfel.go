@@ -148,6 +148,8 @@ const (
 	CudaCallClassCLASS_ALLOCATOR  CudaCallClass = 5
 	CudaCallClassCLASS_COLLECTIVE CudaCallClass = 6
 	CudaCallClassCLASS_COUNT      CudaCallClass = 7
+	CudaCallClassCLASS_ENGINE     CudaCallClass = 7
+	CudaCallClassCLASS_SLOTS      CudaCallClass = 8
 )
 
 type CudaCallDecode uint32
@@ -180,6 +182,7 @@ const (
 	CudaCallDecodeDECODE_INIT_IDS       CudaCallDecode = 24
 	CudaCallDecodeDECODE_GROUP_START    CudaCallDecode = 25
 	CudaCallDecodeDECODE_GROUP_END      CudaCallDecode = 26
+	CudaCallDecodeDECODE_ENGINE         CudaCallDecode = 27
 )
 
 type CudaCallEffect uint32
@@ -244,6 +247,21 @@ type CudaContextKey struct {
 	Pid     uint64
 }
 
+type CudaEngineProcess struct {
+	_      structs.HostLayout
+	Inside uint64
+	After  uint64
+}
+
+type CudaEngineRole uint32
+
+const (
+	CudaEngineRoleENGINE_NONE   CudaEngineRole = 0
+	CudaEngineRoleENGINE_THREAD CudaEngineRole = 1
+	CudaEngineRoleENGINE_CALLER CudaEngineRole = 2
+	CudaEngineRoleENGINE_UNSURE CudaEngineRole = 3
+)
+
 type CudaEvent struct {
 	_           structs.HostLayout
 	Kind        uint16
@@ -267,7 +285,7 @@ type CudaEvent struct {
 	Tid         uint32
 	Result      int32
 	Cpu         uint32
-	NodeType    uint32
+	Extra       uint32
 }
 
 type CudaEventFlags uint32
@@ -492,6 +510,7 @@ const (
 	CudaRecordKindRECORD_LEARNED   CudaRecordKind = 6
 	CudaRecordKindRECORD_PROGRESS  CudaRecordKind = 7
 	CudaRecordKindRECORD_ARGUMENTS CudaRecordKind = 8
+	CudaRecordKindRECORD_ENGINE    CudaRecordKind = 9
 )
 
 type CudaReturnProbe uint32
@@ -545,6 +564,8 @@ type CudaThread struct {
 	Hits          [3]uint32
 	Open          uint32
 	Contexts      uint32
+	Engine        uint32
+	EngineCall    uint32
 	_             [4]byte
 	Context       [8]uint64
 	DeviceContext uint64
@@ -573,6 +594,8 @@ type CudaThread struct {
 	Group           uint64
 	GroupDepth      uint32
 	GroupOperations uint32
+	EngineSp        uint64
+	EngineReturn    uint64
 	ModuleMethod    struct {
 		_           structs.HostLayout
 		Code        uint64
@@ -624,6 +647,7 @@ const (
 	CudaMapCodeMaps              = "code_maps"
 	CudaMapContexts              = "contexts"
 	CudaMapCounts                = "counts"
+	CudaMapEngineProcesses       = "engine_processes"
 	CudaMapEvents                = "events"
 	CudaMapFrameWindows          = "frame_windows"
 	CudaMapFreeStreams           = "free_streams"
@@ -651,10 +675,13 @@ const (
 	CudaProgCallEnter            = "call_enter"
 	CudaProgCallExit             = "call_exit"
 	CudaProgCollectiveEnter      = "collective_enter"
+	CudaProgEngineEnter          = "engine_enter"
+	CudaProgEngineReturn         = "engine_return"
 	CudaProgLaunchEnter          = "launch_enter"
 	CudaVarAnyFrozen             = "any_frozen"
 	CudaVarArgumentsLost         = "arguments_lost"
 	CudaVarCheckEvery            = "check_every"
+	CudaVarEngineCalls           = "engine_calls"
 	CudaVarKeptLaunches          = "kept_launches"
 	CudaVarLastCacheSet          = "last_cache_set"
 	CudaVarLaunchesFromNs        = "launches_from_ns"
@@ -701,6 +728,7 @@ const (
 	CudaVarUnusedReason          = "unused_reason"
 	CudaVarUnusedRecord          = "unused_record"
 	CudaVarUnusedReturnProbe     = "unused_return_probe"
+	CudaVarUnusedRole            = "unused_role"
 	CudaVarUnusedSample          = "unused_sample"
 	CudaVarUnusedSlot            = "unused_slot"
 	CudaVarUnusedSource          = "unused_source"
@@ -758,6 +786,8 @@ type CudaProgramSpecs struct {
 	CallEnter       *ebpf.ProgramSpec `ebpf:"call_enter"`
 	CallExit        *ebpf.ProgramSpec `ebpf:"call_exit"`
 	CollectiveEnter *ebpf.ProgramSpec `ebpf:"collective_enter"`
+	EngineEnter     *ebpf.ProgramSpec `ebpf:"engine_enter"`
+	EngineReturn    *ebpf.ProgramSpec `ebpf:"engine_return"`
 	LaunchEnter     *ebpf.ProgramSpec `ebpf:"launch_enter"`
 }
 
@@ -772,6 +802,7 @@ type CudaMapSpecs struct {
 	CodeMaps            *ebpf.MapSpec `ebpf:"code_maps"`
 	Contexts            *ebpf.MapSpec `ebpf:"contexts"`
 	Counts              *ebpf.MapSpec `ebpf:"counts"`
+	EngineProcesses     *ebpf.MapSpec `ebpf:"engine_processes"`
 	Events              *ebpf.MapSpec `ebpf:"events"`
 	FrameWindows        *ebpf.MapSpec `ebpf:"frame_windows"`
 	FreeStreams         *ebpf.MapSpec `ebpf:"free_streams"`
@@ -803,6 +834,7 @@ type CudaVariableSpecs struct {
 	AnyFrozen             *ebpf.VariableSpec `ebpf:"any_frozen"`
 	ArgumentsLost         *ebpf.VariableSpec `ebpf:"arguments_lost"`
 	CheckEvery            *ebpf.VariableSpec `ebpf:"check_every"`
+	EngineCalls           *ebpf.VariableSpec `ebpf:"engine_calls"`
 	KeptLaunches          *ebpf.VariableSpec `ebpf:"kept_launches"`
 	LastCacheSet          *ebpf.VariableSpec `ebpf:"last_cache_set"`
 	LaunchesFromNs        *ebpf.VariableSpec `ebpf:"launches_from_ns"`
@@ -849,6 +881,7 @@ type CudaVariableSpecs struct {
 	UnusedReason          *ebpf.VariableSpec `ebpf:"unused_reason"`
 	UnusedRecord          *ebpf.VariableSpec `ebpf:"unused_record"`
 	UnusedReturnProbe     *ebpf.VariableSpec `ebpf:"unused_return_probe"`
+	UnusedRole            *ebpf.VariableSpec `ebpf:"unused_role"`
 	UnusedSample          *ebpf.VariableSpec `ebpf:"unused_sample"`
 	UnusedSlot            *ebpf.VariableSpec `ebpf:"unused_slot"`
 	UnusedSource          *ebpf.VariableSpec `ebpf:"unused_source"`
@@ -886,6 +919,7 @@ type CudaMaps struct {
 	CodeMaps            *ebpf.Map `ebpf:"code_maps"`
 	Contexts            *ebpf.Map `ebpf:"contexts"`
 	Counts              *ebpf.Map `ebpf:"counts"`
+	EngineProcesses     *ebpf.Map `ebpf:"engine_processes"`
 	Events              *ebpf.Map `ebpf:"events"`
 	FrameWindows        *ebpf.Map `ebpf:"frame_windows"`
 	FreeStreams         *ebpf.Map `ebpf:"free_streams"`
@@ -919,6 +953,7 @@ func (m *CudaMaps) Close() error {
 		m.CodeMaps,
 		m.Contexts,
 		m.Counts,
+		m.EngineProcesses,
 		m.Events,
 		m.FrameWindows,
 		m.FreeStreams,
@@ -951,6 +986,7 @@ type CudaVariables struct {
 	AnyFrozen             *ebpf.Variable `ebpf:"any_frozen"`
 	ArgumentsLost         *ebpf.Variable `ebpf:"arguments_lost"`
 	CheckEvery            *ebpf.Variable `ebpf:"check_every"`
+	EngineCalls           *ebpf.Variable `ebpf:"engine_calls"`
 	KeptLaunches          *ebpf.Variable `ebpf:"kept_launches"`
 	LastCacheSet          *ebpf.Variable `ebpf:"last_cache_set"`
 	LaunchesFromNs        *ebpf.Variable `ebpf:"launches_from_ns"`
@@ -997,6 +1033,7 @@ type CudaVariables struct {
 	UnusedReason          *ebpf.Variable `ebpf:"unused_reason"`
 	UnusedRecord          *ebpf.Variable `ebpf:"unused_record"`
 	UnusedReturnProbe     *ebpf.Variable `ebpf:"unused_return_probe"`
+	UnusedRole            *ebpf.Variable `ebpf:"unused_role"`
 	UnusedSample          *ebpf.Variable `ebpf:"unused_sample"`
 	UnusedSlot            *ebpf.Variable `ebpf:"unused_slot"`
 	UnusedSource          *ebpf.Variable `ebpf:"unused_source"`
@@ -1016,6 +1053,8 @@ type CudaPrograms struct {
 	CallEnter       *ebpf.Program `ebpf:"call_enter"`
 	CallExit        *ebpf.Program `ebpf:"call_exit"`
 	CollectiveEnter *ebpf.Program `ebpf:"collective_enter"`
+	EngineEnter     *ebpf.Program `ebpf:"engine_enter"`
+	EngineReturn    *ebpf.Program `ebpf:"engine_return"`
 	LaunchEnter     *ebpf.Program `ebpf:"launch_enter"`
 }
 
@@ -1026,6 +1065,8 @@ func (p *CudaPrograms) Close() error {
 		p.CallEnter,
 		p.CallExit,
 		p.CollectiveEnter,
+		p.EngineEnter,
+		p.EngineReturn,
 		p.LaunchEnter,
 	)
 }

@@ -223,7 +223,7 @@ static __always_inline void read_graph_node(struct thread *t, const struct call_
 
 	if (!w)
 		return;
-	e->node_type = (__u32)w[0] + 1;
+	e->extra = (__u32)w[0] + 1;
 	switch ((__u32)w[0]) {
 	case NODE_KERNEL:
 		read_grid(e, w + 2);

@@ -18,6 +18,7 @@ enum record_kind {
 	RECORD_LEARNED = 6, /* struct learned_event: the stack that a provisional stack ID means */
 	RECORD_PROGRESS = 7, /* struct progress_event: progress words of channels */
 	RECORD_ARGUMENTS = 8, /* struct arguments_event: the arguments of a kernel launch */
+	RECORD_ENGINE = 9, /* struct event: a call of PyTorch's autograd engine, see autograd.h */
 };
 
 /* Classes of calls. Seen, sent and lost calls are counted per class. */
@@ -30,6 +31,8 @@ enum call_class {
 	CLASS_ALLOCATOR, /* events of a caching allocator */
 	CLASS_COLLECTIVE, /* calls of NCCL */
 	CLASS_COUNT,
+	CLASS_ENGINE = CLASS_COUNT, /* calls of PyTorch's autograd engine: no rows, and no counts of them */
+	CLASS_SLOTS,
 };
 
 /* Reasons why a call, a stack or a name did not reach the ring buffer. */
@@ -96,7 +99,12 @@ struct event {
 	__u32 tid;
 	__s32 result;
 	__u32 cpu;
-	__u32 node_type; /* DECODE_GRAPH_NODE: CUgraphNodeType + 1, 0: unreadable */
+	/*
+	 * DECODE_GRAPH_NODE: CUgraphNodeType + 1, 0: unreadable. New communicators: epoch of the parent.
+	 * RECORD_ENGINE: the number of the call. Memory, launches and allocator events: the number of the call
+	 * of the autograd engine for which the thread works, or 0.
+	 */
+	__u32 extra;
 };
 _Static_assert(sizeof(struct event) == 128, "two cache lines; 32 MiB hold 245k of them");
 
@@ -329,6 +337,7 @@ enum call_decode {
 	DECODE_INIT_IDS,       /* the same with an array of ncclUniqueId as argument 4 */
 	DECODE_GROUP_START,    /* ncclGroupStart: counted in the thread's state, sends no event */
 	DECODE_GROUP_END,      /* ncclGroupEnd */
+	DECODE_ENGINE,         /* torch::autograd::Engine::execute, see autograd.h */
 };
 
 /* Actions of a PyTorch allocator: c10::CachingDeviceAllocator::TraceEntry::Action. */
@@ -477,11 +486,21 @@ struct module_method {
 /* Frames of a stack whose classes are sent. Transformers have 10. */
 #define MAX_MODULE_FRAMES 64
 
+/* What a thread does for PyTorch's autograd engine. */
+enum engine_role {
+	ENGINE_NONE,
+	ENGINE_THREAD, /* one of the engine's own threads, by its name */
+	ENGINE_CALLER, /* inside of Engine::execute */
+	ENGINE_UNSURE, /* inside of two calls of it, or an exception has left the outer one */
+};
+
 /* State of one thread that has called CUDA. Only that thread writes it. */
 struct thread {
 	__u32 hits[HIT_KINDS]; /* probe hits at entries and returns; they wrap around */
 	__u32 open;     /* number of calls that have not returned: calls[0 .. open) */
 	__u32 contexts; /* depth of the context stack */
+	__u32 engine;   /* enum engine_role */
+	__u32 engine_call; /* ENGINE_CALLER: number of the call of execute */
 	__u64 context[MAX_CONTEXTS];
 	__u64 device_context; /* the context for which device was looked up */
 	__s32 device;
@@ -503,6 +522,8 @@ struct thread {
 	__u64 group;       /* number of the outermost NCCL group of the thread, from 1 on */
 	__u32 group_depth; /* ncclGroupStart without its ncclGroupEnd */
 	__u32 group_operations; /* operations in the group */
+	/* ENGINE_CALLER and ENGINE_UNSURE: stack pointer and return address at the entry of the outer call of execute. */
+	__u64 engine_sp, engine_return;
 	struct module_method module_method;
 	__u64 last_allocator; /* address of the last caching allocator object that was called, 0: none */
 	union {

@@ -64,7 +64,7 @@ static __always_inline __u64 sequence_check_period(__u32 checks)
 static __always_inline int can_infer(__u32 class)
 {
 	return class == CLASS_LAUNCH || class == CLASS_COPY || class == CLASS_API || class == CLASS_ALLOCATOR ||
-	       class == CLASS_COLLECTIVE;
+	       class == CLASS_COLLECTIVE || class == CLASS_ENGINE;
 }
 
 /* Selects a random 1 in n of the calls, by a hash of the start time. n is a power of two. */

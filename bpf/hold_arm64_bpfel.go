@@ -53,6 +53,8 @@ type HoldThread struct {
 	Hits          [3]uint32
 	Open          uint32
 	Contexts      uint32
+	Engine        uint32
+	EngineCall    uint32
 	_             [4]byte
 	Context       [8]uint64
 	DeviceContext uint64
@@ -86,7 +88,7 @@ type HoldThread struct {
 			Tid         uint32
 			Result      int32
 			Cpu         uint32
-			NodeType    uint32
+			Extra       uint32
 		}
 	}
 	Fingerprint     uint64
@@ -105,6 +107,8 @@ type HoldThread struct {
 	Group           uint64
 	GroupDepth      uint32
 	GroupOperations uint32
+	EngineSp        uint64
+	EngineReturn    uint64
 	ModuleMethod    struct {
 		_           structs.HostLayout
 		Code        uint64

@@ -41,6 +41,15 @@ struct {
 	__type(value, struct process_allocator);
 } allocators SEC(".maps");
 
+/* So are the calls of PyTorch's autograd engine: struct engine_process of autograd.h. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__uint(value_size, 16);
+} engine_processes SEC(".maps");
+
 /* Process events that did not fit into the ring buffer. */
 __u64 lost_process_events;
 
@@ -69,6 +78,7 @@ int process_fork(__u64 *ctx)
 		return 0;
 	}
 	bpf_map_delete_elem(&allocators, &to);
+	bpf_map_delete_elem(&engine_processes, &to);
 	if (!bpf_map_update_elem(&targets, &to, &epoch, BPF_ANY))
 		emit_process_event(PROCESS_FORK, to, from);
 	return 0;
@@ -84,6 +94,7 @@ int process_exec(__u64 *ctx)
 	if (!bpf_map_lookup_elem(&targets, &tgid))
 		return 0;
 	bpf_map_delete_elem(&allocators, &tgid);
+	bpf_map_delete_elem(&engine_processes, &tgid);
 	emit_process_event(PROCESS_EXEC, tgid, 0);
 	return 0;
 }

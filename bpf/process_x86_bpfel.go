@@ -25,6 +25,7 @@ type ProcessProcessAllocator struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	ProcessMapAllocators        = "allocators"
+	ProcessMapEngineProcesses   = "engine_processes"
 	ProcessMapEvents            = "events"
 	ProcessMapTargets           = "targets"
 	ProcessProgProcessExec      = "process_exec"
@@ -82,9 +83,10 @@ type ProcessProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type ProcessMapSpecs struct {
-	Allocators *ebpf.MapSpec `ebpf:"allocators"`
-	Events     *ebpf.MapSpec `ebpf:"events"`
-	Targets    *ebpf.MapSpec `ebpf:"targets"`
+	Allocators      *ebpf.MapSpec `ebpf:"allocators"`
+	EngineProcesses *ebpf.MapSpec `ebpf:"engine_processes"`
+	Events          *ebpf.MapSpec `ebpf:"events"`
+	Targets         *ebpf.MapSpec `ebpf:"targets"`
 }
 
 // ProcessVariableSpecs contains global variables before they are loaded into the kernel.
@@ -114,14 +116,16 @@ func (o *ProcessObjects) Close() error {
 //
 // It can be passed to LoadProcessObjects or ebpf.CollectionSpec.LoadAndAssign.
 type ProcessMaps struct {
-	Allocators *ebpf.Map `ebpf:"allocators"`
-	Events     *ebpf.Map `ebpf:"events"`
-	Targets    *ebpf.Map `ebpf:"targets"`
+	Allocators      *ebpf.Map `ebpf:"allocators"`
+	EngineProcesses *ebpf.Map `ebpf:"engine_processes"`
+	Events          *ebpf.Map `ebpf:"events"`
+	Targets         *ebpf.Map `ebpf:"targets"`
 }
 
 func (m *ProcessMaps) Close() error {
 	return _ProcessClose(
 		m.Allocators,
+		m.EngineProcesses,
 		m.Events,
 		m.Targets,
 	)

@@ -67,6 +67,15 @@ static __always_inline __u64 return_address(struct pt_regs *ctx)
 	return pc;
 }
 
+/* Returns 0 if a function that was entered with this stack pointer and return address has been left. */
+static __always_inline int may_be_inside(__u64 entry_sp, __u64 return_pc)
+{
+	__u64 pc = return_pc;
+
+	bpf_probe_read_user(&pc, sizeof(pc), (void *)entry_sp);
+	return pc == return_pc;
+}
+
 /* Returns 1 if an indirect call, opcode FF /2, begins at byte i of code. */
 #define IS_INDIRECT(code, i) (((code) >> 8 * (i) & 0xff) == 0xff && ((code) >> 8 * ((i) + 1) & 0x38) == 0x10)
 
@@ -119,6 +128,12 @@ static __always_inline int is_trampoline(__u64 pc)
 static __always_inline __u64 return_address(struct pt_regs *ctx)
 {
 	return ctx->regs[30];
+}
+
+/* The return address was in a register, so nothing is known. */
+static __always_inline int may_be_inside(__u64 entry_sp, __u64 return_pc)
+{
+	return 1;
 }
 
 /* Returns 1 if a call instruction, BL or BLR, ends at pc. */

@@ -137,7 +137,7 @@ struct {
 /* Counters per class of calls. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, CLASS_COUNT);
+	__uint(max_entries, CLASS_SLOTS);
 	__type(key, __u32);
 	__type(value, struct class_stats);
 } stats SEC(".maps");
@@ -190,6 +190,19 @@ static __always_inline void emit(struct class_stats *s, struct event *e)
 		s->abandoned++;
 }
 
+/* Returns 1 if the current thread has the name of a thread of PyTorch's autograd engine, pt_autograd_N. */
+GLOBAL_FUNC int is_autograd_thread(void)
+{
+	const char prefix[] = "pt_autograd_";
+	char comm[16] = {};
+
+	bpf_get_current_comm(comm, sizeof(comm));
+	for (int i = 0; i < sizeof(prefix) - 1; i++)
+		if (comm[i] != prefix[i])
+			return 0;
+	return 1;
+}
+
 /* Returns the state of a thread, which it inserts at the thread's first call; 0: the map is full. */
 static __always_inline struct thread *thread_state(__u64 id)
 {
@@ -198,7 +211,10 @@ static __always_inline struct thread *thread_state(__u64 id)
 	if (t)
 		return t;
 	bpf_map_update_elem(&threads, &id, &new_thread, BPF_NOEXIST);
-	return bpf_map_lookup_elem(&threads, &id);
+	t = bpf_map_lookup_elem(&threads, &id);
+	if (t && is_autograd_thread()) /* the engine names its threads before they call CUDA */
+		t->engine = ENGINE_THREAD;
+	return t;
 }
 
 /* Counts a probe hit of the thread. */

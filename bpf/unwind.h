@@ -77,6 +77,25 @@ static __always_inline int infer_stack(struct pt_regs *ctx, struct thread *t, co
 }
 
 /*
+ * Is infer_stack for a call of the autograd engine. Its Python frames are always read: all calls come from one
+ * place of the library, so only they tell one line of the program from another.
+ */
+static __always_inline int infer_engine_stack(struct pt_regs *ctx, struct thread *t, struct open_call *c, __u64 caller_pc)
+{
+	struct event *e = &c->event;
+	__u64 h;
+
+	t->fingerprint = t->expected_stack = t->sequence = t->is_rationed = 0;
+	if (stack_capture != STACKS_AUTO)
+		return stack_capture == STACKS_OFF;
+	h = mix(mix(mix((__u64)e->pid << 32 | e->tid, REG_SP(ctx)), caller_pc), e->call);
+	if (!infer_from_frames(t, c, CLASS_ENGINE, h, REG_SP(ctx)))
+		return 0;
+	set_previous_stack(t, e->stack_id);
+	return 1;
+}
+
+/*
  * Captures the stack of an outermost call: unwinds it (then does not return) or walks it. With a
  * ration, the call may get a provisional stack.
  */

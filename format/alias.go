@@ -72,6 +72,27 @@ func (g *Group) resolveStackIDs(ids []int32) []int32 {
 	return ids
 }
 
+// resolveViaIDs replaces the IDs of the column via_stack_id that were rationed by those of their stacks. Rows have no status
+// of this stack, so every ID is looked up.
+func (g *Group) resolveViaIDs(ids []int32) []int32 {
+	if g.recording == nil || !slices.ContainsFunc(ids, func(id int32) bool { return id != 0 }) {
+		return ids
+	}
+	aliases, err := g.recording.stackAliases()
+	if err != nil {
+		g.storeError(err)
+	}
+	if len(aliases) == 0 {
+		return ids
+	}
+	for i, id := range ids {
+		if a, ok := aliases[id]; ok {
+			ids[i] = a.StackID
+		}
+	}
+	return ids
+}
+
 // resolveStackTexts replaces the site or the status of calls with a rationed stack.
 func (g *Group) resolveStackTexts(column string, s Strings) Strings {
 	rows, aliases := g.rationedRows()

@@ -238,7 +238,7 @@ func TestOpenErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newer := bytes.Replace(data, []byte("1.3"), []byte("7.3"), -1)
+	newer := bytes.ReplaceAll(data, fmt.Appendf(nil, "%d.%d", SchemaMajor, SchemaMinor), []byte("7.2"))
 	foreign := bytes.ReplaceAll(data, []byte("gpurec.schema"), []byte("someother.key"))
 	empty := filepath.Join(dir, "empty.parquet.d")
 	if err := os.Mkdir(empty, 0o700); err != nil {

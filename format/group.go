@@ -180,8 +180,11 @@ func (g *Group) Int64(column string, dst []int64) []int64 {
 func (g *Group) Int32(column string, dst []int32) []int32 {
 	read := func(dst []int32) []int32 {
 		dst = readInt32Column(g, column, dst)
-		if column == "stack_id" {
+		switch column {
+		case "stack_id":
 			dst = g.resolveStackIDs(dst)
+		case "via_stack_id":
+			dst = g.resolveViaIDs(dst)
 		}
 		return dst
 	}

@@ -62,6 +62,9 @@ type Row struct {
 	WakerPid int32 `parquet:"waker_pid,dict"`
 	WakerTid int32 `parquet:"waker_tid,dict"`
 	RanNs    int64 `parquet:"ran_ns,dict"`
+	// ViaStackID is the stack of the call of PyTorch's autograd engine, such as loss.backward(), for which
+	// the thread works. 0: it works for none, or that is unknown.
+	ViaStackID int32 `parquet:"via_stack_id,dict"`
 }
 
 // Frame is one frame of a stack, stored in the list column "frames" of rows of kind "stack". Frames
@@ -289,6 +292,9 @@ type Sampling struct {
 	OverheadPct    float64 `json:"overhead_pct"`
 	MaxOverheadPct float64 `json:"max_overhead_pct"`
 }
+
+// NoteAutograd is the name of notes that say why the column via_stack_id of a process is always 0. Since 1.3.
+const NoteAutograd = "autograd"
 
 // NoteAllocator is the name of notes whose message is an AllocatorFact as JSON. There is one for
 // each process with a caching allocator that gpurec supports. Since 1.1.

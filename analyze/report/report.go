@@ -79,6 +79,8 @@ type Row struct {
 	Folded bool
 
 	StackID int32 // stack id in the recording; frames.FillRowStacks sets Stack from it
+	// ViaStackID is the stack of the call for which an autograd thread works, 0: none. Stack continues with it.
+	ViaStackID int32
 }
 
 // Column describes one column of a table, or one fact.

@@ -25,6 +25,19 @@ func ColumnIndex(t *Table, key string) int {
 	return slices.IndexFunc(t.Columns, func(c Column) bool { return c.Key == key })
 }
 
+// DropEmptyColumn removes the column with this key from the table and its keys if all its cells are nil.
+func (t *Table) DropEmptyColumn(key string) {
+	at := t.mustFindColumn(key)
+	if slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Cells[at] != nil }) {
+		return
+	}
+	t.Columns = slices.Delete(slices.Clone(t.Columns), at, at+1)
+	for i := range t.Rows {
+		t.Rows[i].Cells = slices.Delete(t.Rows[i].Cells, at, at+1)
+	}
+	t.Keys = slices.DeleteFunc(slices.Clone(t.Keys), func(k string) bool { return k == key })
+}
+
 // WithoutFolded returns the table without its folded rows.
 func (t *Table) WithoutFolded() *Table {
 	if !slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Folded }) {

@@ -339,7 +339,8 @@ func spoil(ts *testscript.TestScript, path, kind string) {
 	case "foreign":
 		data = []byte(strings.ReplaceAll(string(data), "gpurec.schema", "someone.else!"))
 	case "newer":
-		data = []byte(strings.ReplaceAll(string(data), "1.3", "9.3"))
+		schema := fmt.Sprintf("%d.%d", format.SchemaMajor, format.SchemaMinor)
+		data = []byte(strings.ReplaceAll(string(data), schema, "9.2"))
 	}
 	ts.Check(os.WriteFile(path, data, 0o600))
 }

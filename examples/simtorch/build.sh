@@ -52,7 +52,7 @@ build silent/libc10.so c10.cpp $silent $library -Wl,-soname,libc10.so
 build_allocator . -L"$out"
 # Variants of the library. stripped has no .symtab. other has the parameters of record_trace in
 # PyTorch 2.3. renamed has record_trace under another name, so a recorder has only the calls of
-# reportMemoryUsageToProfiler. silent lacks both names. shifted has two more words in each block.
+# reportMemoryUsageToProfiler, and no function of the engine. silent lacks both names. shifted has two more words in each block.
 build_allocator other -DSIMTORCH_OTHER -L"$out"
 build_allocator shifted -DSIMTORCH_SHIFTED -L"$out"
 build_allocator renamed -Drecord_trace=keep_history -L"$out"
@@ -63,6 +63,15 @@ done
 if [ ! "$out/stripped/libc10_cuda.so" -nt "$out/libc10_cuda.so" ]; then
 	strip --strip-all -o "$out/stripped/libc10_cuda.so" "$out/libc10_cuda.so"
 fi
+
+build_engine() {
+	folder=$1
+	shift
+	build "$folder/libtorch_cpu.so" "engine.cpp driver.cpp" "$@" $library -Wl,-z,defs -Wl,-soname,libtorch_cpu.so -L"$out" \
+		-lc10_cuda -lc10 $cuda
+}
+build_engine .
+build_engine renamed -Dexecute=run_graph
 
 program="-O1 -fno-omit-frame-pointer -rdynamic -L$out -Wl,--no-as-needed -lc10_cuda -lc10 $cuda"
 build tensors tensors.cpp $program

@@ -29,6 +29,9 @@ nm "$out/renamed/libc10_cuda.so" | grep -q record_trace && fail "renamed/libc10_
 nm "$out/silent/libc10.so" | grep -q reportMemoryUsageToProfiler && fail "silent/libc10.so has the symbol reportMemoryUsageToProfiler"
 nm -D "$out/libc10_cuda.so" | grep -q record_trace && fail "libc10_cuda.so exports record_trace"
 nm "$out/stripped/libc10_cuda.so" 2>/dev/null | grep -q . && fail "stripped/libc10_cuda.so has symbols"
+engine=_ZN5torch8autograd6Engine7executeERKSt6vectorINS0_4EdgeESaIS3_EERKS2_IN2at6TensorESaIS9_EEbbbS7_
+nm -D "$out/libtorch_cpu.so" | grep -q " T $engine\$" || fail "libtorch_cpu.so does not export Engine::execute"
+nm -D "$out/renamed/libtorch_cpu.so" | grep -q " $engine\$" && fail "renamed/libtorch_cpu.so exports Engine::execute"
 nm -D "$out/libc10.so" | grep -q ' T _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE$' || fail "libc10.so does not export reportMemoryUsageToProfiler"
 
 # ---- offsets of the statistics ----
@@ -72,7 +75,7 @@ for again in 1 2; do
 done
 cmp -s "$ledger.1" "$ledger.2" || fail "two runs with the same seed gave different events"
 
-for script in leak_list leak_graph leak_hook leak_caller no_leak; do
+for script in leak_list leak_graph leak_hook leak_caller leak_backward no_leak; do
 	: > "$ledger"
 	SIMTORCH_LIB=$out python3 -B "$here/$script.py" --steps 50 --step-ms 0 | grep -q '^truth' || fail "$script.py failed"
 	python3 "$here/replay.py" "$ledger"

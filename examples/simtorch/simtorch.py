@@ -30,8 +30,8 @@ class Tensor:
         free(self.ptr)
 
 
-def _declare(name, result, *arguments):
-    function = getattr(_library, "simtorch_" + name)
+def _declare(name, result, *arguments, library=_library):
+    function = getattr(library, "simtorch_" + name)
     function.restype, function.argtypes = result, arguments
     return function
 
@@ -63,6 +63,30 @@ _stat = _declare("stat", ctypes.c_int64, ctypes.c_char_p)
 
 def stat(name):
     return _stat(name.encode())
+
+
+def load_engine():
+    """Loads the autograd engine, whose thread allocates gradients, and declares its functions.
+
+    `backward(bytes, count, checkpointed, into)` makes gradients and stores their addresses in into. It is the
+    C function itself, like empty. It returns their number, or 0 if memory is out.
+    """
+    global backward, backward_alone, backward_together
+    engine = ctypes.CDLL(os.path.join(_folder, "libtorch_cpu.so"))
+    integer, size = ctypes.c_int, ctypes.c_size_t
+    backward = _declare("backward", integer, size, integer, integer, _pointer, library=engine)
+    backward_alone = _declare("backward_alone", integer, size, integer, _pointer, library=engine)
+    backward_together = _declare("backward_together", None, integer, library=engine)
+
+
+class Gradients:
+    """Space for the gradients of some parameters. keep() returns them as tensors, which free their memory."""
+
+    def __init__(self, count):
+        self.count, self.into = count, (ctypes.c_void_p * count)()
+
+    def keep(self, size):
+        return [Tensor(ptr, size) for ptr in self.into]
 
 
 def record_stream(tensor, stream):

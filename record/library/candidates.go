@@ -14,7 +14,7 @@ import (
 )
 
 // FindLoadable returns the libraries to probe that the process, or a program that it starts, could
-// load: libcuda, and the source of PyTorch's allocator events. It searches the folders in the
+// load: libcuda, the source of PyTorch's allocator events, and its autograd engine. It searches the folders in the
 // process's environment, program and root. Probes that are attached before a library is mapped miss
 // no call.
 func (c *Cache) FindLoadable(p *process.Process, allocator AllocatorMode) []*Library {
@@ -30,9 +30,9 @@ func (c *Cache) FindLoadable(p *process.Process, allocator AllocatorMode) []*Lib
 		}
 	}
 	loaded := append(filepath.SplitList(env["LD_LIBRARY_PATH"]), runPaths(p)...)
-	add(loaded, driverFile, allocatorFile, reportFile, collectivesFile)
+	add(loaded, driverFile, allocatorFile, reportFile, collectivesFile, engineFile)
 	add(systemDirs(), driverFile, collectivesFile)
-	add(torchDirs(p, env), allocatorFile, reportFile)
+	add(torchDirs(p, env), allocatorFile, reportFile, engineFile)
 	return found
 }
 
@@ -41,6 +41,7 @@ const (
 	driverFile    = "libcuda.so.1"
 	allocatorFile = "libc10_cuda.so"
 	reportFile    = "libc10.so"
+	engineFile    = "libtorch_cpu.so"
 )
 
 // openLibraries returns the libraries with these names in a folder of a process.

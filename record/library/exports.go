@@ -30,17 +30,23 @@ func exportsFunction(f *elffile.File, name string) bool {
 	return ok
 }
 
-// findExport returns the virtual address of an exported function or variable. It reads the headers of the file and some
-// words of its hash table, so that searching hundreds of libraries is cheap.
+// findExport returns the virtual address of an exported function or variable.
 func findExport(f *elffile.File, name string) (vaddr uint64, ok bool) {
+	symbol, ok := findSymbol(f, name)
+	return symbol.Value, ok
+}
+
+// findSymbol returns an exported symbol. It reads the headers of the file and some words of its hash table, so that
+// searching hundreds of libraries is cheap.
+func findSymbol(f *elffile.File, name string) (symbol elf.Sym64, ok bool) {
 	hash, symbols := f.SectionByType(shtGNUHash), f.SectionByType(elf.SHT_DYNSYM)
 	if hash == nil || symbols == nil || int(symbols.Link) >= len(f.Sections) {
-		return 0, false
+		return symbol, false
 	}
 	table := gnuHash{f: f, at: hash.Off}
 	header, err := f.Read(hash.Off, 16, 16)
 	if err != nil {
-		return 0, false
+		return symbol, false
 	}
 	word := func(i int) uint64 { return uint64(binary.LittleEndian.Uint32(header[4*i:])) }
 	table.buckets, table.first, table.bloom, table.shift = word(0), word(1), word(2), word(3)
@@ -49,14 +55,15 @@ func findExport(f *elffile.File, name string) (vaddr uint64, ok bool) {
 		const symbolBytes = 24
 		raw, err := f.Read(symbols.Off+i*symbolBytes, symbolBytes, symbolBytes)
 		if err != nil {
-			return 0, false
+			return symbol, false
 		}
 		at := names.Off + uint64(binary.LittleEndian.Uint32(raw))
 		if f.Text(at, names.Off+names.Size) == name {
-			return binary.LittleEndian.Uint64(raw[8:]), true
+			symbol.Value, symbol.Size = binary.LittleEndian.Uint64(raw[8:]), binary.LittleEndian.Uint64(raw[16:])
+			return symbol, true
 		}
 	}
-	return 0, false
+	return symbol, false
 }
 
 // gnuHash is a section .gnu.hash.

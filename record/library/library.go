@@ -3,6 +3,7 @@
 package library
 
 import (
+	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
@@ -28,6 +29,7 @@ const (
 	KindAllocator               // libc10_cuda, with record_trace of PyTorch's caching allocator
 	KindReports                 // libc10, with reportMemoryUsageToProfiler, which the allocator calls for each block
 	KindCollectives             // libnccl, NVIDIA's library of collectives, or librccl
+	KindEngine                  // libtorch_cpu, with PyTorch's autograd engine
 )
 
 // kindByFileName returns the kind of a library by its file name. ok is false for libraries that are
@@ -42,6 +44,8 @@ func kindByFileName(name string) (kind Kind, ok bool) {
 		return KindReports, true
 	case collectivesFileName.MatchString(name):
 		return KindCollectives, true
+	case engineFileName.MatchString(name):
+		return KindEngine, true
 	}
 	return 0, false
 }
@@ -61,7 +65,7 @@ type Library struct {
 	variable uint64
 
 	Kind    Kind
-	Missing string // reason why an allocator's library cannot be probed; "" for libcuda
+	Missing string // reason why the library of an allocator or engine cannot be probed; "" for libcuda
 }
 
 // Probe is one instruction to probe in a library.
@@ -75,6 +79,9 @@ type Probe struct {
 	// takes ten times as long (8.9 µs instead of 0.7 µs on an H200 machine).
 	Emulated bool
 	Return   bool // whether the return is probed too
+	// Returns are the file offsets of the function's return instructions, if they are probed instead of its return
+	// address. A probed return address hides the callers from unwinders.
+	Returns []uint64
 }
 
 // Executable returns a path that opens exactly this file, even after it was renamed or deleted.
@@ -193,6 +200,10 @@ func (c *Cache) addFileOfKind(file *os.File, path string, kind Kind) (*Library, 
 
 // chooseProbes reads symbols and code of the library and chooses the probes.
 func (l *Library) chooseProbes(size int64) error {
+	if l.Kind == KindEngine {
+		l.Probes, l.Missing = findEngineProbe(l.file, size)
+		return nil
+	}
 	object, err := symbolize.NewObject(l.file, size)
 	if err != nil && (l.Kind == KindReports || l.Kind == KindCollectives) { // few programs need libc10's reports
 		l.Missing = err.Error()
@@ -293,10 +304,9 @@ func chooseProbeOffset(machine elf.Machine, text []byte) (offset int, emulated b
 	if machine != elf.EM_X86_64 {
 		return 0, false
 	}
-	endbr64 := []byte{0xf3, 0x0f, 0x1e, 0xfa}
 	for at := 0; at < len(text); {
-		if len(text)-at >= 4 && slices.Equal(text[at:at+4], endbr64) {
-			at += 4
+		if isEndbr(text[at:]) {
+			at += endbrBytes
 			continue
 		}
 		in, err := x86asm.Decode(text[at:], 64)
@@ -313,6 +323,12 @@ func chooseProbeOffset(machine elf.Machine, text []byte) (offset int, emulated b
 	}
 	return 0, false
 }
+
+// endbrBytes is the length of endbr64, which x86asm does not know.
+const endbrBytes = 4
+
+// isEndbr reports whether code begins with endbr64.
+func isEndbr(code []byte) bool { return bytes.HasPrefix(code, []byte{0xf3, 0x0f, 0x1e, 0xfa}) }
 
 // isEmulatedInstruction reports whether the kernel's uprobes emulate the instruction: see
 // branch_setup_xol_ops and push_setup_xol_ops in arch/x86/kernel/uprobes.c.

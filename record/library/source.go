@@ -69,15 +69,15 @@ func findReportProbe(object *symbolize.Object, code *os.File) (probes []Probe, m
 	}, ""
 }
 
-// SelectLibraries returns those of libs that are probed for a process: the driver, NCCL and one
-// allocator source.
+// SelectLibraries returns those of libs that are probed for a process: the driver, NCCL, PyTorch's autograd engine
+// and one allocator source.
 func (m AllocatorMode) SelectLibraries(libs []*Library) []*Library {
 	var source *Library
 	if allocator := FirstOfKind(libs, KindAllocator); allocator != nil && m != AllocatorModeOff {
 		source, _ = m.ChooseSource(allocator, FirstOfKind(libs, KindReports))
 	}
 	return slices.DeleteFunc(slices.Clone(libs), func(l *Library) bool {
-		return l.Kind != KindDriver && l.Kind != KindCollectives && l != source
+		return l.Kind != KindDriver && l.Kind != KindCollectives && l.Kind != KindEngine && l != source
 	})
 }
 

@@ -20,9 +20,9 @@ import (
 const unknownStatsOffset = ^uint64(0)
 
 // SetAllocatorSource sets the library whose function reports the allocator events of a process.
-// It has no effect after the process's first allocator event.
+// It has no effect after the process's first allocator event, and for other libraries.
 func (p *Probes) SetAllocatorSource(lib *library.Library, pid int) {
-	if lib.Kind == library.KindDriver || pid == EveryProcess {
+	if lib.Kind != library.KindAllocator && lib.Kind != library.KindReports || pid == EveryProcess {
 		return
 	}
 	a := bpf.CudaProcessAllocator{StatsOffset: unknownStatsOffset, Source: uint32(lib.AllocatorSource())}

@@ -45,7 +45,7 @@ func (p *Probes) attachMulti(lib *library.Library, pid int) error {
 	if err != nil {
 		return err
 	}
-	var permanent, launches, allocator, collectives []library.Probe
+	var permanent, launches, allocator, collectives, engine []library.Probe
 	getters := make(map[string][]library.Probe)
 	for _, at := range p.selectedProbes(lib) {
 		switch call, _, _, _ := bpf.FunctionByCookie(at.Cookie); {
@@ -57,6 +57,8 @@ func (p *Probes) attachMulti(lib *library.Library, pid int) error {
 			allocator = append(allocator, at)
 		case call.Class == bpf.CudaCallClassCLASS_COLLECTIVE:
 			collectives = append(collectives, at)
+		case call.Class == bpf.CudaCallClassCLASS_ENGINE:
+			engine = append(engine, at)
 		default:
 			permanent = append(permanent, at)
 		}
@@ -70,6 +72,12 @@ func (p *Probes) attachMulti(lib *library.Library, pid int) error {
 		if err := p.attachMultiLinks(executable, probes, pid, &p.permanent); err != nil {
 			return err
 		}
+	}
+	if err := p.attachEngineReturns(executable, engine, pid); err != nil {
+		return err
+	}
+	if err := p.attachMultiLinks(executable, engine, pid, &p.permanent); err != nil {
+		return err
 	}
 	for name, probes := range getters {
 		if p.getters[name] == nil {
@@ -91,6 +99,8 @@ func (p *Probes) entryProgram(cookie uint16) *ebpf.Program {
 		return p.Objects.AllocatorEnter
 	case call.Class == bpf.CudaCallClassCLASS_COLLECTIVE:
 		return p.Objects.CollectiveEnter
+	case call.Class == bpf.CudaCallClassCLASS_ENGINE:
+		return p.Objects.EngineEnter
 	}
 	return p.Objects.CallEnter
 }
@@ -167,7 +177,11 @@ func (p *Probes) attachPerf(lib *library.Library, pid int) error {
 	if err != nil {
 		return err
 	}
-	for _, at := range moveAllocationsLast(p.selectedProbes(lib)) {
+	probes := moveAllocationsLast(p.selectedProbes(lib))
+	if err := p.attachEngineReturns(executable, probes, pid); err != nil {
+		return err
+	}
+	for _, at := range probes {
 		opt := &link.UprobeOptions{Address: at.FileOffset, PID: pid, Cookie: uint64(at.Cookie)}
 		if at.Return {
 			l, err := executable.Uretprobe("", p.Objects.CallExit, opt)

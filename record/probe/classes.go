@@ -85,6 +85,11 @@ func IsFunctionNeeded(call *bpf.ProbedFunction, classes []string) bool {
 	if len(classes) == 0 {
 		return true
 	}
+	if call.Class == bpf.CudaCallClassCLASS_ENGINE {
+		return slices.ContainsFunc(classes, func(c string) bool {
+			return c == format.RecordMemory || c == format.RecordLaunch || c == format.RecordAllocator
+		})
+	}
 	class, _ := recordClassOf(call)
 	if class == "" || slices.Contains(classes, class) {
 		return true

@@ -98,7 +98,7 @@ func LoadPrograms(opt Options) (*Probes, error) {
 			return nil, err
 		}
 	}
-	for cookie := range bpf.NumDriverCookies() + len(bpf.AllocatorFunctions) + len(bpf.CollectiveFunctions) {
+	for cookie := range bpf.NumCookies() {
 		call, _, _, _ := bpf.FunctionByCookie(uint16(cookie))
 		if err := p.Objects.Calls.Put(uint32(cookie), call.BPFSpec()); err != nil {
 			p.Close()

@@ -53,7 +53,10 @@ func (p *Probes) ListThreadIDs() []uint64 {
 func appendOpenCalls(open []bpf.CudaEvent, t *bpf.CudaThread) []bpf.CudaEvent {
 	for i := range min(int(t.Open), len(t.Calls)) {
 		e := t.Calls[i].Event
-		if call, _, _, ok := bpf.FunctionByCookie(e.Call); ok && !call.CountOnly {
+		if call, _, _, ok := bpf.FunctionByCookie(
+			e.Call,
+		); ok && !call.CountOnly &&
+			call.Decode != bpf.CudaCallDecodeDECODE_ENGINE {
 			open = append(open, e)
 		}
 	}

@@ -23,9 +23,10 @@ func toBPFBool(b bool) uint8 {
 // BTF.
 func (p *Probes) FollowChildren() error {
 	replace := map[string]*ebpf.Map{
-		"events":     p.Objects.Events,
-		"targets":    p.Objects.Targets,
-		"allocators": p.Objects.Allocators,
+		"events":           p.Objects.Events,
+		"targets":          p.Objects.Targets,
+		"allocators":       p.Objects.Allocators,
+		"engine_processes": p.Objects.EngineProcesses,
 	}
 	spec, err := bpf.LoadProcess()
 	if err != nil {
@@ -77,6 +78,7 @@ func (p *Probes) RemoveTarget(pid int) {
 	_ = p.Objects.Targets.Delete(uint32(pid)) // errors are ignored: entries may have been deleted
 	_ = p.Objects.CodeMaps.Delete(uint32(pid))
 	_ = p.Objects.Allocators.Delete(uint32(pid))
+	_ = p.Objects.EngineProcesses.Delete(uint32(pid))
 	p.closeProcessLinks(pid)
 }
 

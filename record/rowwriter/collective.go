@@ -93,7 +93,7 @@ func (w *Writer) setNewCommunicatorColumns(row *format.Row, e *bpf.CudaEvent, ca
 
 // parentOf returns the communicator from which a call makes a new one, nil if it is unknown.
 func (w *Writer) parentOf(e *bpf.CudaEvent) *knownCommunicator {
-	if parent := w.communicators[communicatorKey{e.Pid, e.Src}]; parent != nil && parent.epoch == e.NodeType {
+	if parent := w.communicators[communicatorKey{e.Pid, e.Src}]; parent != nil && parent.epoch == e.Extra {
 		return parent
 	}
 	return nil

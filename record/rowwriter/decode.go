@@ -35,6 +35,9 @@ func (w *Writer) fillColumns(row *format.Row, e *bpf.CudaEvent, call *bpf.Probed
 	}
 	w.setEventColumns(row, e, call)
 	w.setStackColumns(row, e, call.Class)
+	if hasEngineCall(call.Class) {
+		row.ViaStackID = w.engine.stackOf(e)
+	}
 }
 
 // setStackColumns sets the columns about the call's stack. It counts stacks that are cut or missing
@@ -167,7 +170,7 @@ var graphNodeTypeNames = [...]string{
 
 // readGraphNodeType returns the CUgraphNodeType of an event, -1 if the BPF program could not read
 // it.
-func readGraphNodeType(e *bpf.CudaEvent) int64 { return int64(e.NodeType) - 1 }
+func readGraphNodeType(e *bpf.CudaEvent) int64 { return int64(e.Extra) - 1 }
 
 // setGraphNodeColumns sets the columns of a call with CUgraphNodeParams, depending on the node
 // type.

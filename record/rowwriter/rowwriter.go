@@ -34,6 +34,7 @@ type Writer struct {
 	names           kernelNames
 	threads         map[int32]*knownThread
 	captures        *captureTracker
+	engine          engineCalls
 	namesDistrusted bool               // names read through handles are discarded
 	baseMeta        func() format.Meta // returns the metadata without the row writer's counts
 
@@ -291,6 +292,10 @@ func (w *Writer) decodeRecords(chunk []byte) {
 		case bpf.CudaRecordKindRECORD_CALL:
 			size = int(unsafe.Sizeof(bpf.CudaEvent{}))
 			w.addCall((*bpf.CudaEvent)(unsafe.Pointer(&chunk[0])))
+		case bpf.CudaRecordKindRECORD_ENGINE:
+			call := (*bpf.CudaEvent)(unsafe.Pointer(&chunk[0]))
+			size = int(unsafe.Sizeof(*call))
+			w.engine.add(call, w.stacks.GetCallStack(call))
 		case bpf.CudaRecordKindRECORD_STACK:
 			stack := (*bpf.CudaStackEvent)(unsafe.Pointer(&chunk[0]))
 			size = int(unsafe.Offsetof(stack.Pc)) + 8*int(stack.Frames)

@@ -59,8 +59,8 @@ func (s *Set) UseHolds(isWatched func(pid int) bool) { s.isWatched = isWatched }
 // noteLateAttach notes that a process had mapped a library before it was probed. A process that waits
 // for probes has not called the library yet, whether its wait begins before or after this.
 func (s *Set) noteLateAttach(lib *library.Library, p *process.Process) {
-	if s.isWatched != nil && s.isWatched(p.Pid) {
-		return
+	if lib.Kind == library.KindEngine || s.isWatched != nil && s.isWatched(p.Pid) {
+		return // calls of the engine have no rows
 	}
 	s.noteLate(lateLibrary{p.Pid, lib.Path}, "the library was mapped before it was probed", format.UnknownMissed)
 }

@@ -120,6 +120,7 @@ func (s *Set) attachLibraries(p *process.Process, isHeld bool) {
 		failed = append(failed, s.attachLate(lib, p, isHeld))
 	}
 	s.noteAllocator(libs, p)
+	s.noteMissingEngine(libs, p)
 	if errors.Join(failed...) != nil && p.Alive() {
 		s.warnUnprobed(p, failed...)
 	}

@@ -61,12 +61,14 @@ type Set struct {
 	libraries      []*library.Library // probed for at least one target
 	// unprobed has the processes with a warning that calls are missing. notes are the rows
 	// to write when the recording begins.
-	unprobed   map[int]bool
-	notes      []format.Row
-	allocators allocatorStates
-	late       lateProcesses
-	beganNs    int64              // begin of the recording on CLOCK_BOOTTIME, as process.Process.StartNs
-	isWatched  func(pid int) bool // nil: no process is held
+	unprobed map[int]bool
+	notes    []format.Row
+	// withoutEngine has the processes with a note of noteMissingEngine.
+	withoutEngine map[int]bool
+	allocators    allocatorStates
+	late          lateProcesses
+	beganNs       int64              // begin of the recording on CLOCK_BOOTTIME, as process.Process.StartNs
+	isWatched     func(pid int) bool // nil: no process is held
 }
 
 // Open opens the requested processes and their present children. It returns a *process.Error or a
@@ -75,7 +77,7 @@ func Open(opt Options) (*Set, error) {
 	s := &Set{
 		opt: opt, members: make(map[int]*process.Process), mapped: newPidSet(), cache: library.NewCache(),
 		mappedByOthers: make(map[process.FileID]bool), unprobed: make(map[int]bool), allocators: newAllocatorStates(),
-		late: newLateProcesses(),
+		late: newLateProcesses(), withoutEngine: make(map[int]bool),
 	}
 	if err := s.openRequested(); err != nil {
 		s.Close()

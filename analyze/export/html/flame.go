@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/hosttime"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
+	"github.com/gpurec/gpurec/analyze/model/stack"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -118,8 +119,8 @@ type flameBuilder struct {
 	rules *query.FrameRules
 	texts *textTable
 	root  *flameNode
-	paths map[int32][]*flameNode // nodes from the root to the leaf, by stack id
-	drawn map[int32]drawnFrame   // cached results of lookUpFrame, by frame id
+	paths map[stack.Pair][]*flameNode // nodes from the root to the leaf
+	drawn map[int32]drawnFrame        // cached results of lookUpFrame, by frame id
 	// metrics is the number of metrics that the recording can have.
 	metrics int
 }
@@ -155,11 +156,11 @@ const (
 const maxFlameDepth = 120
 
 // addStack adds the values of a call stack to all of its frames in the flame graph.
-func (b *flameBuilder) addStack(stack int32, v *flameValues) {
-	nodes, ok := b.paths[stack]
+func (b *flameBuilder) addStack(of stack.Pair, v *flameValues) {
+	nodes, ok := b.paths[of]
 	if !ok {
-		nodes = b.makeStackNodes(stack)
-		b.paths[stack] = nodes
+		nodes = b.makeStackNodes(of)
+		b.paths[of] = nodes
 	}
 	for _, n := range nodes {
 		for i := range v {
@@ -170,20 +171,20 @@ func (b *flameBuilder) addStack(stack int32, v *flameValues) {
 
 // makeStackNodes returns the nodes of a stack, from the root of the tree to the leaf. It creates
 // missing nodes.
-func (b *flameBuilder) makeStackNodes(stack int32) []*flameNode {
+func (b *flameBuilder) makeStackNodes(of stack.Pair) []*flameNode {
 	nodes := []*flameNode{b.root}
 	at := b.root
 	child := func(name int32, kind int8) {
 		at = b.childOf(at, name, kind)
 		nodes = append(nodes, at)
 	}
-	for _, id := range slices.Backward(b.t.Stacks.Stacks[stack]) {
+	for _, id := range slices.Backward(b.t.Stacks.FramesOfPair(of)) {
 		if d := b.lookUpFrame(id); !d.hidden && len(nodes) <= maxFlameDepth {
 			child(d.name, d.kind)
 		}
 	}
 	if len(nodes) == 1 {
-		child(b.texts.addText(cmp.Or(b.hiddenLeafName(stack), timeline.NoStackSite)), frameKindOther)
+		child(b.texts.addText(cmp.Or(b.hiddenLeafName(of.Stack), timeline.NoStackSite)), frameKindOther)
 	}
 	return nodes
 }
@@ -307,7 +308,7 @@ func newFlameTree(
 		rules: rules,
 		texts: texts,
 		root:  &flameNode{name: texts.addText("everything"), kind: frameKindOther},
-		paths: make(map[int32][]*flameNode),
+		paths: make(map[stack.Pair][]*flameNode),
 		drawn: make(map[int32]drawnFrame),
 
 		metrics: countFlameMetrics(t),
@@ -321,12 +322,12 @@ func newFlameTree(
 		if id < len(memory.peak.live) {
 			v[flamePeakBytes] = memory.peak.live[id].bytes
 		}
-		b.addStack(t.Origins.List[id].Stack, &v)
+		b.addStack(stack.Pair{Stack: t.Origins.List[id].Stack, Via: t.Origins.List[id].Via}, &v)
 	}
 	// Sorted, so that the texts have the same numbers each time.
-	for _, stack := range slices.Sorted(maps.Keys(calls.byStack)) {
-		s := calls.byStack[stack]
-		b.addStack(stack, &flameValues{flameCallTimeNs: s.hostNs, flameCallCount: s.calls})
+	for _, id := range slices.Sorted(maps.Keys(calls.byStack)) {
+		s := calls.byStack[id]
+		b.addStack(stack.Pair{Stack: id}, &flameValues{flameCallTimeNs: s.hostNs, flameCallCount: s.calls})
 	}
 	gpu.addTo(b)
 	host.addTo(b)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/activity"
+	"github.com/gpurec/gpurec/analyze/model/stack"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/symbolize"
@@ -71,14 +72,15 @@ func (g *gpuFlame) addTo(b *flameBuilder) {
 	})
 	for _, key := range keys {
 		v := flameValues{flameGPUTimeNs: int64(g.ns[key])}
-		b.addStack(key.stack, &v)
-		b.addLeaf(key.stack, "[gpu] "+g.nameOf(key), &v)
+		of := stack.Pair{Stack: key.stack}
+		b.addStack(of, &v)
+		b.addLeaf(of, "[gpu] "+g.nameOf(key), &v)
 	}
 }
 
 // addLeaf adds values to a frame below the leaf of a stack that addStack has added.
-func (b *flameBuilder) addLeaf(stack int32, name string, v *flameValues) {
-	leaf := b.childOf(b.paths[stack][len(b.paths[stack])-1], b.texts.addText(name), frameKindOther)
+func (b *flameBuilder) addLeaf(of stack.Pair, name string, v *flameValues) {
+	leaf := b.childOf(b.paths[of][len(b.paths[of])-1], b.texts.addText(name), frameKindOther)
 	for i := range v {
 		leaf.values[i] += v[i]
 	}

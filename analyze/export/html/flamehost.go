@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/hosttime"
+	"github.com/gpurec/gpurec/analyze/model/stack"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -47,11 +48,11 @@ func (h *hostFlame) addTo(b *flameBuilder) {
 		var v flameValues
 		if key.reason == "" {
 			v[flameOnCPUNs] = h.ns[key]
-			b.addStack(key.stack, &v)
+			b.addStack(stack.Pair{Stack: key.stack}, &v)
 			continue
 		}
 		v[flameOffCPUNs] = h.ns[key]
-		b.addStack(key.stack, &v)
-		b.addLeaf(key.stack, "[off-cpu] "+units.SanitizeText(key.reason), &v)
+		b.addStack(stack.Pair{Stack: key.stack}, &v)
+		b.addLeaf(stack.Pair{Stack: key.stack}, "[off-cpu] "+units.SanitizeText(key.reason), &v)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/stack"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -68,8 +69,8 @@ func (b *pageBuilder) newHitViews() (list []hitView) {
 			}
 		}
 		if len(h.Evidence) > 0 {
-			stack, rules := h.Evidence[0].Stack, b.opt.FrameRules()
-			for _, f := range frames.DisplayFrames(&b.t.Stacks, stack, maxStackFrames, rules) {
+			of, rules := stack.Pair{Stack: h.Evidence[0].Stack, Via: h.Evidence[0].Via}, b.opt.FrameRules()
+			for _, f := range frames.DisplayFrames(&b.t.Stacks, of, maxStackFrames, rules) {
 				v.Frames = append(v.Frames, shortenText(render.FormatFrame(&f)))
 			}
 		}

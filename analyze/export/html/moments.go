@@ -8,8 +8,10 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/stack"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/group"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
@@ -257,7 +259,7 @@ type momentScan struct {
 // allocationGroup describes a group of allocations: those of one call site with one kind of memory.
 type allocationGroup struct {
 	site, memory string
-	stack        int32 // stack id of the group's first allocation
+	stack        stack.Pair // of the first allocation
 }
 
 func newMomentScan(t *timeline.Timeline, f *query.Filter) *momentScan {
@@ -297,12 +299,18 @@ func (s *momentScan) consumeChange(_ *timeline.ProgramMemory, c *livemem.Change)
 func (s *momentScan) groupOfOrigin(id int32) int32 {
 	s.byOrigin = units.GrowToIndex(s.byOrigin, id)
 	if s.byOrigin[id] == 0 {
-		site, memory := s.t.SiteOfOrigin(id), s.t.Origins.MemoryKindOf(id)
-		group := s.groups.NumberOf(memory + "\x00" + site)
-		if int(group) == len(s.about) {
-			s.about = append(s.about, allocationGroup{site, memory, s.t.Origins.List[id].Stack})
+		o := &s.t.Origins.List[id]
+		named, memory := group.Group{
+			Label: s.t.SiteOfOrigin(id),
+			Via:   s.t.ViaOfOrigin(id),
+		}, s.t.Origins.MemoryKindOf(
+			id,
+		)
+		number := s.groups.NumberOf(memory + "\x00" + named.Text())
+		if int(number) == len(s.about) {
+			s.about = append(s.about, allocationGroup{named.Text(), memory, stack.Pair{Stack: o.Stack, Via: o.Via}})
 		}
-		s.byOrigin[id] = group + 1
+		s.byOrigin[id] = number + 1
 	}
 	return s.byOrigin[id] - 1
 }

@@ -257,7 +257,7 @@ func (s *momentScan) newPeakTable(opt *query.Options) report.Table {
 				"memory_kind": about.memory,
 				"site":        about.site,
 			})
-			row.StackID = about.stack
+			row.StackID, row.ViaStackID = about.stack.Stack, about.stack.Via
 		}
 	}
 	table.Sort("bytes")

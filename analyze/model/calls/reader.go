@@ -249,8 +249,10 @@ type CallSiteReader struct {
 	Names   *origin.StringNumbers
 	byStack numbersByStack  // numbers of SiteOfRow
 	byPart  map[int32]int32 // numbers of PartOfRow by stack
+	byVia   map[int32]int32 // numbers of ViaOfRow by stack
 
 	Stack []int32
+	via   []int32
 	site  format.Strings
 	ids   []int32 // call site numbers by dictionary entry; -1: the site comes from the stack
 }
@@ -266,6 +268,30 @@ func (s *CallSiteReader) ReadGroup(g *format.Group) {
 		}
 		s.ids = append(s.ids, id)
 	}
+}
+
+// ReadVias prepares ViaOfRow for the rows of a row group.
+func (s *CallSiteReader) ReadVias(g *format.Group) { s.via = g.Int32("via_stack_id", s.via) }
+
+// ViaOfRow returns the number in Names of the line of the program for which an autograd thread made row i, see
+// timeline.ViaOfStack. ok is false if there is none. It needs ReadVias.
+func (s *CallSiteReader) ViaOfRow(i int) (number int32, ok bool) {
+	stack := s.via[i]
+	if stack == 0 {
+		return 0, false
+	}
+	number, known := s.byVia[stack]
+	if !known {
+		number = -1
+		if line := s.T.ViaOfStack(stack); line != "" {
+			number = s.Names.NumberOf(line)
+		}
+		if s.byVia == nil {
+			s.byVia = make(map[int32]int32)
+		}
+		s.byVia[stack] = number
+	}
+	return number, number >= 0
 }
 
 // SiteOfRow returns the number of row i's call site in Names.

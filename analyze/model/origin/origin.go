@@ -30,6 +30,7 @@ type CallOrigin struct {
 	Pid, Tid   int32
 	Device     int32
 	Stack      int32
+	Via        int32 // stack of the call for which an autograd thread works, 0: none
 	Name, Site int32
 	Memory     int32
 }
@@ -46,13 +47,14 @@ func NewOriginTable() OriginTable {
 // equals compares like ==, but can be inlined, and compares first the fields that differ most
 // often.
 func (o *CallOrigin) equals(p *CallOrigin) bool {
-	return o.Stack == p.Stack && o.Tid == p.Tid && o.Name == p.Name && o.Stream == p.Stream && o.Context == p.Context &&
-		o.Pid == p.Pid && o.Device == p.Device && o.Site == p.Site && o.Memory == p.Memory
+	return o.Stack == p.Stack && o.Tid == p.Tid && o.Via == p.Via && o.Name == p.Name && o.Stream == p.Stream &&
+		o.Context == p.Context && o.Pid == p.Pid && o.Device == p.Device && o.Site == p.Site && o.Memory == p.Memory
 }
 
 // NumberOf returns the number of an origin. A new origin gets the next number.
 func (n *OriginNumbers) NumberOf(o CallOrigin) int32 {
-	slot := &n.recent[(uint32(o.Stack)*0x9e3779b1^uint32(o.Tid)*0x85ebca6b^uint32(o.Name)<<18)>>18]
+	mixed := uint32(o.Stack)*0x9e3779b1 ^ uint32(o.Tid)*0x85ebca6b ^ uint32(o.Name)<<18 ^ uint32(o.Via)*0xc2b2ae35
+	slot := &n.recent[mixed>>18]
 	if int(*slot) < len(n.List) && n.List[*slot].equals(&o) {
 		return *slot
 	}

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -20,6 +21,19 @@ type StackTable struct {
 	Sites   map[int32]string
 	// unnamed counts the stored frames without a function name; stored counts all.
 	unnamed, stored int64
+}
+
+// Pair is the stack of a call and, if an autograd thread made it, the stack of the call for which the thread works. Via is
+// 0 for other threads.
+type Pair struct{ Stack, Via int32 }
+
+// FramesOfPair returns the frames of both stacks as indexes into Frames, innermost first: those of the thread, then
+// those of the call for which it works.
+func (s *StackTable) FramesOfPair(p Pair) []int32 {
+	if p.Via == 0 {
+		return s.Stacks[p.Stack]
+	}
+	return slices.Concat(s.Stacks[p.Stack], s.Stacks[p.Via])
 }
 
 // StackInfo has the columns of a stack's row other than its frames.

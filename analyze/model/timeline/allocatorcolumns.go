@@ -15,7 +15,7 @@ import (
 type allocatorColumns struct {
 	start, ptr, bytes, stream, context, pool []int64
 	allocated, reserved                      []int64
-	pid, tid, device, stack                  []int32
+	pid, tid, device, stack, via             []int32
 	value                                    []float64
 	name, site, memory                       format.Strings
 	// dictionary → index in origin.OriginTable.Strings
@@ -77,7 +77,7 @@ func (c *allocatorColumns) readColumns(g *format.Group, strings *origin.StringNu
 	c.stream, c.context, c.pool = g.Int64("stream", c.stream), g.Int64("context", c.context), g.Int64("src_ptr", c.pool)
 	c.allocated, c.reserved = g.Int64("allocated_bytes", c.allocated), g.Int64("reserved_bytes", c.reserved)
 	c.pid, c.tid, c.device = g.Int32("pid", c.pid), g.Int32("tid", c.tid), g.Int32("device", c.device)
-	c.stack = g.Int32("stack_id", c.stack)
+	c.stack, c.via = g.Int32("stack_id", c.stack), g.Int32("via_stack_id", c.via)
 	c.site, c.memory = g.StringsInto("site", c.site), g.StringsInto("memory_kind", c.memory)
 	c.names, c.sites, c.memories = strings.NumbersOf(
 		c.name.Dict,
@@ -130,6 +130,7 @@ func (c *allocatorColumns) loadEvents(g *format.Group, l *rowLoader[caching.Allo
 				Tid:     c.tid[i],
 				Device:  c.device[i],
 				Stack:   c.stack[i],
+				Via:     c.via[i],
 				Name:    c.names[name],
 				Site:    c.sites[c.site.Index[i]],
 				Memory:  c.memories[c.memory.Index[i]],

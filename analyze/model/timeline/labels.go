@@ -99,6 +99,21 @@ func (t *Timeline) SiteOfOrigin(id int32) string {
 	return t.SiteOfStack(t.Origins.List[id].Stack)
 }
 
+// ViaOfOrigin returns the line of the program for which the autograd thread of an origin works, such as that of
+// loss.backward(). It is "" for other threads, and if the line is unknown.
+func (t *Timeline) ViaOfOrigin(id int32) string { return t.ViaOfStack(t.Origins.List[id].Via) }
+
+// ViaOfStack returns the line of the program of a stack in the column via_stack_id, "" if it is unknown.
+func (t *Timeline) ViaOfStack(stack int32) string {
+	if stack == 0 {
+		return ""
+	}
+	if site := t.SiteOfStack(stack); site != NoStackSite {
+		return site
+	}
+	return ""
+}
+
 // SiteOfStack returns the call site of a stack.
 func (t *Timeline) SiteOfStack(stack int32) string {
 	if site, ok := t.Stacks.Sites[stack]; ok {

@@ -13,7 +13,7 @@ type memoryColumns struct {
 	start, dur, ptr, bytes, stream  []int64
 	context, src                    []int64
 	pid, tid, device, result, flags []int32
-	stack                           []int32
+	stack, via                      []int32
 	value                           []float64
 	kind, name, site, memory        format.Strings
 	// number in origin.OriginTable.Strings of each dictionary entry
@@ -86,6 +86,7 @@ func (t *Timeline) loadMemory(
 			Tid:     c.tid[i],
 			Device:  t.deviceOfMemory(c, i, m.Space),
 			Stack:   c.stack[i],
+			Via:     c.via[i],
 			Name:    c.names[c.name.Index[i]],
 			Site:    c.sites[c.site.Index[i]],
 			Memory:  c.memories[c.memory.Index[i]],
@@ -123,6 +124,7 @@ func (c *memoryColumns) readColumns(g *format.Group, strings *origin.StringNumbe
 	c.context = g.Int64("context", c.context)
 	c.pid, c.tid, c.device = g.Int32("pid", c.pid), g.Int32("tid", c.tid), g.Int32("device", c.device)
 	c.result, c.flags, c.stack = g.Int32("result", c.result), g.Int32("flags", c.flags), g.Int32("stack_id", c.stack)
+	c.via = g.Int32("via_stack_id", c.via)
 	c.kind = g.StringsInto("kind", c.kind)
 	c.name, c.site, c.memory = g.StringsInto(
 		"name",

@@ -13,6 +13,7 @@ import (
 var defaultKeyNames = []string{
 	"name", "kind", "call", "kernel", "function", "module", "library", "owner", "site", "stack", "thread", "stream",
 	"size", "size_bucket", "direction", "copy_kind", "memory_kind", "device", "device_name", "metric", "reason",
+	"via",
 	"status", "class", "check", "result", "result_name", "process", "event", "pool", "rule",
 	"rank", "job", "container", "pod", "cgroup",
 }

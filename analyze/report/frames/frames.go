@@ -14,8 +14,8 @@ import (
 // limit of 0 means all frames. A placeholder Frame with a count replaces frames that the rules hide
 // and frames beyond the limit. Hidden CUDA frames at the leaf are dropped without a placeholder,
 // because every stack has them. If the rules hide the whole stack, its first frame stays.
-func DisplayFrames(s *stack.StackTable, stackID int32, limit int, rules *query.FrameRules) []report.Frame {
-	ids := s.Stacks[stackID]
+func DisplayFrames(s *stack.StackTable, of stack.Pair, limit int, rules *query.FrameRules) []report.Frame {
+	ids := s.FramesOfPair(of)
 	var list []report.Frame
 	n := 0
 	for i, id := range ids {
@@ -70,7 +70,7 @@ func cutFrames(list []report.Frame, more int) []report.Frame {
 	return append(list, report.Frame{Folded: more})
 }
 
-// FillRowStacks sets the stack of each row of a table from its StackID. Call it after
+// FillRowStacks sets the stack of each row of a table from its StackID and ViaStackID. Call it after
 // Table.Arrange, which removes rows.
 func FillRowStacks(t *timeline.Timeline, table *report.Table, opt *query.Options) {
 	limit := opt.MaxFrames
@@ -79,7 +79,8 @@ func FillRowStacks(t *timeline.Timeline, table *report.Table, opt *query.Options
 	}
 	for i := range table.Rows {
 		r := &table.Rows[i]
-		r.Stack = DisplayFrames(&t.Stacks, r.StackID, limit, opt.FrameRules())
-		r.StackFrames = len(t.Stacks.Stacks[r.StackID])
+		of := stack.Pair{Stack: r.StackID, Via: r.ViaStackID}
+		r.Stack = DisplayFrames(&t.Stacks, of, limit, opt.FrameRules())
+		r.StackFrames = len(t.Stacks.FramesOfPair(of))
 	}
 }

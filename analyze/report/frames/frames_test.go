@@ -29,7 +29,7 @@ func lines(list []report.Frame) string {
 func shownFrames(frameList []format.Frame, limit int, rules *query.FrameRules) []report.Frame {
 	s := &stack.StackTable{Stacks: make(map[int32][]int32), About: make(map[int32]stack.StackInfo)}
 	s.AddStack(&format.Row{StackID: 1, Frames: frameList}, make(map[format.Frame]int32))
-	return frames.DisplayFrames(s, 1, limit, rules)
+	return frames.DisplayFrames(s, stack.Pair{Stack: 1}, limit, rules)
 }
 
 func TestStacksAreFolded(t *testing.T) {

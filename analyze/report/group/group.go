@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/stack"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -27,11 +26,12 @@ type Grouping struct {
 	Filter *query.Filter
 	By     string // one of Names
 
-	Labels   origin.StringNumbers // names of the groups
-	byOrigin []int32              // group + 1; 0: not decided yet, -1: filtered out, -2: suppressed
-	bySize   map[int64]int32      // nil unless By is "size"
-	Callers  *query.SeenCallers   // callers of all allocations, to explain a filter that passes none
-	Suppress *Suppressor          // leaves out allocations that a suppression matches; may be nil
+	Groups   []Group // names of the groups
+	numbers  map[Group]int32
+	byOrigin []int32            // group + 1; 0: not decided yet, -1: filtered out, -2: suppressed
+	bySize   map[int64]int32    // nil unless By is "size"
+	Callers  *query.SeenCallers // callers of all allocations, to explain a filter that passes none
+	Suppress *Suppressor        // leaves out allocations that a suppression matches; may be nil
 }
 
 // NewGrouping returns a Grouping of the allocations that pass the filter. An empty by means the
@@ -43,7 +43,7 @@ func NewGrouping(t *timeline.Timeline, by string, filter *query.Filter) (*Groupi
 	if !slices.Contains(GroupNames(), by) {
 		return nil, &report.GroupError{Name: by, Known: GroupNames()}
 	}
-	g := &Grouping{t: t, Filter: filter, By: by, Callers: query.NewSeenCallers()}
+	g := &Grouping{t: t, Filter: filter, By: by, numbers: make(map[Group]int32), Callers: query.NewSeenCallers()}
 	if by == "size" {
 		g.bySize = make(map[int64]int32)
 	}
@@ -69,7 +69,7 @@ func (g *Grouping) GroupOf(originID int32, bytes int64) (int32, bool) {
 	}
 	group, ok := g.bySize[bytes]
 	if !ok {
-		group = g.Labels.NumberOf(timeline.FormatExactSize(bytes))
+		group = g.numberOf(Group{Label: timeline.FormatExactSize(bytes)})
 		g.bySize[bytes] = group
 	}
 	return group, true
@@ -93,7 +93,22 @@ func (g *Grouping) findGroup(id int32) int32 {
 	if g.bySize != nil {
 		return 1
 	}
-	return g.Labels.NumberOf(g.t.OriginLabel(id, g.By)) + 1
+	named := Group{Label: g.t.OriginLabel(id, g.By)}
+	if g.By == "site" || g.By == "stack" {
+		named.Via = g.t.ViaOfOrigin(id)
+	}
+	return g.numberOf(named) + 1
+}
+
+// numberOf returns the number of a group. A new group gets the next number.
+func (g *Grouping) numberOf(named Group) int32 {
+	number, ok := g.numbers[named]
+	if !ok {
+		number = int32(len(g.Groups))
+		g.numbers[named] = number
+		g.Groups = append(g.Groups, named)
+	}
+	return number
 }
 
 // ColumnTitle returns the heading of the column with the group names.

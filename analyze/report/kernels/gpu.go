@@ -7,6 +7,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/sampling"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/gputime"
+	"github.com/gpurec/gpurec/analyze/report/group"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
@@ -103,6 +104,7 @@ var lineColumns = []report.Column{
 		Key: "kernel_short", Title: "KERNEL", Unit: report.UnitText,
 		About: "short name of the kernel, as in the table kernels",
 	},
+	group.ViaColumn,
 	{
 		Key: "site", Title: "SITE", Unit: report.UnitText,
 		About: "call site: the line of the program's own code that launches the kernel",
@@ -113,10 +115,10 @@ var lineColumns = []report.Column{
 func (sc *Scan) lineTable() report.Table {
 	table := report.Table{
 		Name: "lines", Title: "GPU time by kernel and line", Columns: slices.Clone(lineColumns), Secondary: true,
-		Keys: []string{"kernel", "site"},
+		Keys: []string{"kernel", "site", group.ViaColumn.Key},
 	}
-	type line struct{ kernel, site int32 }
-	lines := sumLaunchesBy(sc, func(k launchKey) line { return line{k.Kernel, k.Site} })
+	type line struct{ kernel, site, via int32 }
+	lines := sumLaunchesBy(sc, func(k launchKey) line { return line{k.Kernel, k.Site, k.via} })
 	gpuNs := sc.addGPUColumns(&table, totalGPUNs(lines))
 	short := sc.shortKernelNames()
 	for key, l := range lines {
@@ -125,8 +127,10 @@ func (sc *Scan) lineTable() report.Table {
 			"kernel":       units.TextOrNil(sc.Names.List[key.kernel]),
 			"kernel_short": short[key.kernel],
 			"site":         sc.Names.List[key.site],
+			"via":          sc.mainViaText(l),
 		}))
 	}
-	sortRows(&table, gpuNs, "launches", "kernel", "site")
+	sortRows(&table, gpuNs, "launches", "kernel", "site", "via")
+	table.DropEmptyColumn(group.ViaColumn.Key)
 	return table
 }

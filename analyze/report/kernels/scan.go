@@ -46,11 +46,12 @@ type Scan struct {
 }
 
 // launchKey identifies a group of kernel launches. Site is an index of Scan.Names, and so is part: the part of the
-// program by Scan.groupBy, 0 if launches are not grouped.
+// program by Scan.groupBy, 0 if launches are not grouped. via is 1 + the index of the line for which an autograd thread
+// launched, or 0.
 type launchKey struct {
 	launchStream
 	launchShape
-	Site, part int32
+	Site, part, via int32
 }
 
 // cachedLaunchStats is a cached entry of Scan.Counts.
@@ -122,7 +123,10 @@ func (sc *Scan) ReadRowGroup(g *format.Group) {
 			sc.addGraphParts(i, start, sc.Work.GraphKernels-before)
 			continue
 		}
-		part := int32(0)
+		var part, via int32
+		if line, ok := sc.sites.ViaOfRow(i); ok {
+			via = line + 1
+		}
 		if sc.groupBy != "" {
 			part = sc.partOfRow(i, kernels[sc.Kernel.Index[i]])
 		}
@@ -133,7 +137,7 @@ func (sc *Scan) ReadRowGroup(g *format.Group) {
 			grid:   [3]int32{sc.grid[0][i], sc.grid[1][i], sc.grid[2][i]},
 			block:  [3]int32{sc.block[0][i], sc.block[1][i], sc.block[2][i]},
 		}
-		if sc.addLaunch(sc.statsOfKey(&launchKey{stream, shape, site, part}), i, &shape) {
+		if sc.addLaunch(sc.statsOfKey(&launchKey{stream, shape, site, part, via}), i, &shape) {
 			if now := (start - began) / 1e9; now != second {
 				sc.addLaunchesToSecond(second, ran)
 				second, ran = now, 0
@@ -157,7 +161,7 @@ func (sc *Scan) statsOfKey(key *launchKey) *LaunchStats {
 	mixed := uint32(key.Kernel)*0x9e3779b1 ^ uint32(key.Site)*0x85ebca6b ^
 		uint32(
 			key.grid[0]+key.grid[1]<<10+key.block[0]<<20,
-		)*0xc2b2ae35 ^ uint32(key.stream)*0x27d4eb2f ^ uint32(key.part)*0x165667b1
+		)*0xc2b2ae35 ^ uint32(key.stream)*0x27d4eb2f ^ uint32(key.part)*0x165667b1 ^ uint32(key.via)*0x9e3779b1
 	slot := &sc.recent[mixed>>20]
 	if slot.stats != nil && slot.key == *key {
 		return slot.stats
@@ -195,6 +199,7 @@ func (sc *Scan) readColumns(g *format.Group) {
 	}
 	sc.shared = g.Int32("shared_bytes", sc.shared)
 	sc.sites.ReadGroup(g)
+	sc.sites.ReadVias(g)
 }
 
 // addLaunch adds row i to the statistics s. It is a kernel launch, or a graph launch if shape is

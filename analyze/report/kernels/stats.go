@@ -82,6 +82,7 @@ func StatsEntry[K comparable](of map[K]*LaunchStats, key K) *LaunchStats {
 type launchGroup struct {
 	LaunchStats
 	sites  map[int32]int64 // launches by call site
+	vias   map[int32]int64 // launches by line for which an autograd thread launched
 	shapes map[launchShape]bool
 	gpu    activity.TimeSum // empty without GPU times
 }
@@ -92,11 +93,18 @@ func sumLaunchesBy[K comparable](sc *Scan, of func(launchKey) K) map[K]*launchGr
 	for key, s := range sc.Counts {
 		g := groups[of(key)]
 		if g == nil {
-			g = &launchGroup{sites: make(map[int32]int64), shapes: make(map[launchShape]bool)}
+			g = &launchGroup{
+				sites:  make(map[int32]int64),
+				vias:   make(map[int32]int64),
+				shapes: make(map[launchShape]bool),
+			}
 			groups[of(key)] = g
 		}
 		g.Merge(s)
 		g.sites[key.Site] += s.Launches + s.captured + s.errors
+		if key.via != 0 {
+			g.vias[key.via-1] += s.Launches + s.captured + s.errors
+		}
 		g.shapes[key.launchShape] = true
 		if sc.times != nil {
 			g.gpu.Add(sc.kernelEstimate(&key), s.ranLaunches())
@@ -107,17 +115,28 @@ func sumLaunchesBy[K comparable](sc *Scan, of func(launchKey) K) map[K]*launchGr
 
 // mainSiteText returns the call site of most launches of the group, and the number of other call
 // sites, as text.
-func (sc *Scan) mainSiteText(g *launchGroup) string {
+func (sc *Scan) mainSiteText(g *launchGroup) string { return sc.mostFrequentText(g.sites) }
+
+// mainViaText is mainSiteText for the lines for which autograd threads launched. It returns nil if there are none.
+func (sc *Scan) mainViaText(g *launchGroup) any {
+	if len(g.vias) == 0 {
+		return nil
+	}
+	return sc.mostFrequentText(g.vias)
+}
+
+// mostFrequentText returns the name with the highest count, and the number of other names.
+func (sc *Scan) mostFrequentText(counts map[int32]int64) string {
 	best := int32(-1)
-	for site, n := range g.sites {
-		if best < 0 || n > g.sites[best] || n == g.sites[best] && sc.Names.List[site] < sc.Names.List[best] {
-			best = site
+	for name, n := range counts {
+		if best < 0 || n > counts[best] || n == counts[best] && sc.Names.List[name] < sc.Names.List[best] {
+			best = name
 		}
 	}
-	if len(g.sites) == 1 {
+	if len(counts) == 1 {
 		return sc.Names.List[best]
 	}
-	return fmt.Sprintf("%s and %d more", sc.Names.List[best], len(g.sites)-1)
+	return fmt.Sprintf("%s and %d more", sc.Names.List[best], len(counts)-1)
 }
 
 // sumByKernel returns the statistics of launches by kernel.

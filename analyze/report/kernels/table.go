@@ -11,6 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/gputime"
+	"github.com/gpurec/gpurec/analyze/report/group"
 	"github.com/gpurec/gpurec/analyze/report/processes"
 	"github.com/gpurec/gpurec/analyze/units"
 )
@@ -150,6 +151,7 @@ var kernelColumns = []report.Column{
 		Key: "site", Title: "SITE", Unit: report.UnitText,
 		About: "call site with the most launches, and the number of other call sites",
 	},
+	group.ViaColumn,
 	{Key: "kernel", Title: "", Unit: report.UnitText, About: "demangled name of the kernel"},
 	{
 		Key: "kernel_short", Title: "KERNEL", Unit: report.UnitText,
@@ -178,8 +180,10 @@ func (sc *Scan) kernelTable() report.Table {
 	for id, k := range kernels {
 		values := report.JoinValues(sc.kernelValues(k, &sum), sc.gpuValues(&k.gpu, gpuNs))
 		values["kernel"], values["kernel_short"] = units.TextOrNil(sc.Names.List[id]), short[id]
+		values[group.ViaColumn.Key] = sc.mainViaText(k)
 		table.Add(values)
 	}
+	table.DropEmptyColumn(group.ViaColumn.Key)
 	for key, n := range map[string]int64{"captured": sum.captured, "errors": sum.errors, "tiny_launches": sum.Tiny} {
 		if n == 0 {
 			report.HideTitle(table.Columns, key)

@@ -83,7 +83,7 @@ func ScanOf(sv *survey.Survey, opt *query.Options) (s *Scan, err error) {
 
 // groupStats are the counters of one group of allocations, such as a call site.
 type groupStats struct {
-	Label         string // name of the group; set by Finish
+	group.Group   // name of the group; set by Finish
 	allocs, frees int64
 	allocBytes    int64
 	LiveBytes     int64
@@ -100,6 +100,7 @@ type groupStats struct {
 	Device     int32           // of all blocks, or severalDevicesMark
 	memory     int32           // kind of all blocks, an index of origin.OriginTable.Strings, or severalKindsMark
 	firstStack int32           // stack id of the first allocation
+	ViaStack   int32           // stack.Pair.Via of the first allocation
 }
 
 // floorTracker tracks the live bytes of a group in one process. Each process has its own tracker,
@@ -179,7 +180,7 @@ func (s *Scan) countInGroup(g *groupStats, c *livemem.Change) {
 	switch c.Kind {
 	case livemem.ChangeAllocated:
 		if g.allocs == 0 {
-			g.firstStack, g.memory = o.Stack, o.Memory
+			g.firstStack, g.ViaStack, g.memory = o.Stack, o.Via, o.Memory
 		} else if g.memory != o.Memory {
 			g.memory = severalKindsMark
 		}
@@ -331,7 +332,7 @@ func (s *Scan) Finish(p *timeline.ProgramMemory) {
 		}
 	})
 	for i := range s.groups {
-		s.groups[i].Label = s.Grouping.Labels.List[i]
+		s.groups[i].Group = s.Grouping.Groups[i]
 	}
 	s.groups = s.stacks.splitSites(s.groups)
 	for i := range s.groups {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/report/group"
 )
 
 // maxStacksPerSite is the number of stacks of one call site that are counted. A site with more is
@@ -97,7 +98,8 @@ func (c *stackCounter) splitSites(groups []groupStats) []groupStats {
 			list = append(list, *g)
 		}
 		for _, w := range ways {
-			list = append(list, w.stats(g.Label+" from "+finder.callers.List[w.caller]))
+			name := group.Group{Label: g.Label + " from " + finder.callers.List[w.caller], Via: g.Via}
+			list = append(list, w.stats(name))
 		}
 	}
 	return list

@@ -165,14 +165,14 @@ func (s *Scan) Table(findings []LeakFinding, q *report.Quality, opt TableOptions
 		Title:     "leaks",
 		Columns:   slices.Clone(LeakColumns),
 		HideFirst: []string{"oom_in_ns", "age_median_ns", "freed_pct", "memory_kind"},
-		Keys:      []string{s.Grouping.By},
+		Keys:      []string{s.Grouping.By, group.ViaColumn.Key},
 		Verdicts:  verdictNames(),
 	}
 	if opt.FloorSeries {
 		table.Columns = append(table.Columns, floorSeriesColumn)
 		table.HideFirst = slices.Insert(table.HideFirst, 2, floorSeriesColumn.Key)
 	}
-	table.Columns = append(table.Columns, label)
+	table.Columns = append(table.Columns, group.ViaColumn, label)
 	level, reasons := q.Confidence(s.Frees)
 	growthLevel, growthReasons := s.growthQuality(q).Confidence(s.Frees)
 	forecast := false
@@ -202,15 +202,21 @@ func (s *Scan) Table(findings []LeakFinding, q *report.Quality, opt TableOptions
 			"confidence_reasons":   rowReasons,
 			"memory_kind":          memoryKindLabel(s.t, j.memory),
 			s.Grouping.By:          j.Label,
+			group.ViaColumn.Key:    units.TextOrNil(j.Via),
 		}
 		if opt.FloorSeries {
 			values[floorSeriesColumn.Key] = s.floorSeries(j.groupStats)
 		}
 		row := table.Add(values)
 		row.Evidence = j.Evidence() + "; " + report.ConfidenceText(rowLevel, rowReasons)
+		if j.Via != "" {
+			row.Evidence = "via " + j.Via + "; " + row.Evidence
+			row.ViaStackID = j.ViaStack
+		}
 		row.Brief = !opt.AllStacks && !j.Verdict.isSuspect()
 		row.StackID = j.StackID()
 	}
+	table.DropEmptyColumn(group.ViaColumn.Key)
 	if !forecast {
 		report.HideTitle(table.Columns, "oom_in_ns")
 	}

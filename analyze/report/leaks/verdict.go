@@ -68,7 +68,7 @@ func (s *Scan) ClassifyGroups(q *report.Quality) []LeakFinding {
 	}
 	slices.SortFunc(findings, func(a, b LeakFinding) int {
 		return cmp.Or(cmp.Compare(a.Verdict, b.Verdict), cmp.Compare(b.LiveBytes, a.LiveBytes),
-			cmp.Compare(b.allocBytes, a.allocBytes), strings.Compare(a.Label, b.Label))
+			cmp.Compare(b.allocBytes, a.allocBytes), strings.Compare(a.Label, b.Label), strings.Compare(a.Via, b.Via))
 	})
 	return findings
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/stack"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/group"
 	"github.com/gpurec/gpurec/symbolize"
 )
 
@@ -38,8 +39,8 @@ func (w *way) isFreed() bool { return float64(w.frees) >= minFreedShare*float64(
 func (w *way) isKept() bool { return float64(w.frees) <= maxFreedShare*float64(w.allocs) }
 
 // stats returns the statistics of the way's memory.
-func (w *way) stats(label string) groupStats {
-	g := groupStats{Label: label}
+func (w *way) stats(name group.Group) groupStats {
+	g := groupStats{Group: name}
 	for _, p := range w.parts {
 		g.addPart(p)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/group"
 	"github.com/gpurec/gpurec/analyze/report/processes"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -198,6 +199,7 @@ var holderColumns = []report.Column{
 		About: "library that called the driver: the library or program of the innermost frame outside of libcuda " +
 			"and the CUDA runtime",
 	},
+	group.ViaColumn,
 	{
 		Key: "site", Title: "SITE", Unit: report.UnitText,
 		About: "call site: the frame of the program's own code that allocated the memory",
@@ -208,6 +210,7 @@ var holderColumns = []report.Column{
 type holderKey struct {
 	pid, device           int32
 	memory, library, site string
+	via                   string
 }
 
 // memoryHolder is the memory of one row. origin is the origin with the most bytes of it, biggest.
@@ -239,6 +242,7 @@ func (s *Scan) holderTable() report.Table {
 			s.t.Origins.MemoryKindOf(int32(id)),
 			s.libraryOfOrigin(int32(id)),
 			s.t.SiteOfOrigin(int32(id)),
+			s.t.ViaOfOrigin(int32(id)),
 		}
 		if found[key] == nil {
 			found[key] = new(memoryHolder)
@@ -265,15 +269,18 @@ func (s *Scan) holderTable() report.Table {
 			"memory_kind": key.memory,
 			"library":     key.library,
 			"site":        key.site,
+			"via":         units.TextOrNil(key.via),
 		})
-		row.StackID, row.Evidence = s.t.Origins.List[h.origin].Stack, fmt.Sprintf(
-			"%s of kind %s, allocated by %s",
-			units.CountWithNoun(h.Blocks, "allocation"),
-			key.memory,
-			key.library,
-		)
+		o := &s.t.Origins.List[h.origin]
+		row.StackID, row.ViaStackID = o.Stack, o.Via
+		row.Evidence = fmt.Sprintf("%s of kind %s, allocated by %s", units.CountWithNoun(h.Blocks, "allocation"),
+			key.memory, key.library)
+		if key.via != "" {
+			row.Evidence = "via " + key.via + "; " + row.Evidence
+		}
 	}
-	table.Sort("bytes", "site", "library", "memory_kind", "device", "-pid")
+	table.Sort("bytes", "site", "library", "memory_kind", "device", "-pid", "via")
+	table.DropEmptyColumn(group.ViaColumn.Key)
 	for i := range table.Rows {
 		table.Rows[i].Brief = i >= report.HolderRowsWithStack && !s.opt.AllStacks && !s.opt.AllFrames
 	}

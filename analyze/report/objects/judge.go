@@ -91,7 +91,7 @@ func (s *Scan) Classify() []Finding {
 //	          the window
 //	retained  any other case
 func (s *Scan) classifySite(g *siteStats) Finding {
-	f := Finding{siteStats: g, Label: s.Grouping.Labels.List[g.group], medianAge: stats.Median(g.ages)}
+	f := Finding{siteStats: g, Label: s.Grouping.Groups[g.group].Label, medianAge: stats.Median(g.ages)}
 	ended := g.destroyed + g.withContext
 	switch {
 	case s.measureGrowth(&f):

@@ -39,7 +39,7 @@ func checkGrowingSites(s *Scan) ([]Hit, error) {
 			h.Confidence, h.Reasons = j.Confidence(level, reasons, s.Leaks.Window)
 		}
 		sites = append(sites, Evidence{
-			Where: j.Label, Stack: j.StackID(), Count: j.LiveCount, Bytes: j.LiveBytes,
+			Where: j.Text(), Stack: j.StackID(), Via: j.ViaStack, Count: j.LiveCount, Bytes: j.LiveBytes,
 			Detail: fmt.Sprintf("grows by %s/min; %s", units.FormatBytes(units.RoundInt(j.PerMin)), j.Evidence()),
 		})
 	}
@@ -98,7 +98,10 @@ func checkExitLeak(s *Scan) ([]Hit, error) {
 		bytes, blocks = bytes+j.LiveBytes, blocks+j.LiveCount
 		h.Evidence = append(
 			h.Evidence,
-			Evidence{Where: j.Label, Stack: j.StackID(), Count: j.LiveCount, Bytes: j.LiveBytes, Detail: j.Evidence()},
+			Evidence{
+				Where: j.Text(), Stack: j.StackID(), Via: j.ViaStack,
+				Count: j.LiveCount, Bytes: j.LiveBytes, Detail: j.Evidence(),
+			},
 		)
 	}
 	if len(h.Evidence) == 0 {

@@ -58,6 +58,7 @@ type Hit struct {
 type Evidence struct {
 	Where   string // name of the call site, GPU or process
 	Stack   int32  // id of the call stack; 0 means none
+	Via     int32  // stack.Pair.Via of the call stack
 	Count   any    // int64: calls, blocks or samples; nil if the row has no count
 	Ns      any    // int64: time lost or observed, ns; nil if the row has no time
 	Bytes   any    // int64: bytes concerned; nil if the row has no size

@@ -129,14 +129,14 @@ func newHitTable(t *timeline.Timeline, hits []Hit) report.Table {
 		Keys:      []string{"rule", "where"},
 	}
 	for _, h := range foldedLast(hits) {
-		where, stack, first := h.MainLocation(), int32(0), any(nil)
+		where, main, first := h.MainLocation(), Evidence{}, any(nil)
 		for k := range h.Evidence {
 			if at := h.Evidence[k].FirstNs; at != 0 && (first == nil || at-t.RecordingWindow().FromNs < first.(int64)) {
 				first = at - t.RecordingWindow().FromNs
 			}
 		}
 		if len(h.Evidence) > 0 {
-			stack = h.Evidence[0].Stack
+			main = h.Evidence[0]
 		}
 		row := table.Add(report.Values{
 			"rule":               h.Rule.ID,
@@ -152,7 +152,8 @@ func newHitTable(t *timeline.Timeline, hits []Hit) report.Table {
 			"what":               h.Summary,
 			"where":              where,
 		})
-		row.StackID, row.Folded, row.Evidence = stack, h.FoldedInto != nil, h.text(t)
+		row.StackID, row.ViaStackID = main.Stack, main.Via
+		row.Folded, row.Evidence = h.FoldedInto != nil, h.text(t)
 	}
 	return table
 }
