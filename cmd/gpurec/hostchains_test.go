@@ -28,10 +28,11 @@ var moreHostChainKinds = map[string][]string{
 // Bounds of the answers about chains, in percent of the true waiting time.
 const (
 	leastRightPct       = 90 // with the right thread, activity and line
+	leastLoadRightPct   = 60 // next to busy processes
 	mostWrongPct        = 10
 	mostUnknownPct      = 10
-	mostLoadUnknownPct  = 40 // next to busy processes
-	busyProcesses       = 2  // with GPUREC_HOST_LOAD=1
+	mostLoadUnknownPct  = 40
+	busyProcesses       = 2 // with GPUREC_HOST_LOAD=1
 	busyStrangers       = 4
 	delaysToFindAThread = 6 // a recorder finds one thread of a chain after the other
 )
@@ -129,18 +130,18 @@ while True: sum(range(1000))`
 // checkStrangers checks that no wait was ended by a stranger, and that no row names one as the end of a chain.
 func (r *hostRun) checkStrangers(strangers map[int]bool) {
 	r.t.Helper()
-	named, waits := 0, 0
+	named, wakers := 0, 0
 	err := r.timeline.Rec.Rows(func(row *format.Row) error {
-		if row.Kind != format.KindWait {
+		if row.Kind != format.KindWait || row.WakerPid == 0 {
 			return nil
 		}
-		waits++
+		wakers++
 		if strangers[int(row.WakerPid)] {
 			named++
 			r.t.Logf("a wait of thread %d: %s", row.Tid, row.Message)
 		}
 		return nil
-	})
+	}, format.ClassHost)
 	must(r.t, err)
 	for _, row := range r.hostRows() {
 		if pid, _ := row["waited_for_pid"].(int64); strangers[int(pid)] {
@@ -148,9 +149,8 @@ func (r *hostRun) checkStrangers(strangers map[int]bool) {
 			r.t.Log(describe(row))
 		}
 	}
-	r.t.Logf("%d waits", waits)
-	if named > 0 || waits == 0 {
-		r.t.Errorf("strangers are named %d times, of %d waits", named, waits)
+	if named > 0 || wakers == 0 {
+		r.t.Errorf("strangers are named %d times, %d waits have a waker", named, wakers)
 	}
 }
 
@@ -276,14 +276,18 @@ func (r *hostRun) compareFrom(step int) (c chainResult) {
 		default:
 			wrong += ns
 		}
-		c.details = append(c.details, fmt.Sprintf("%s, %v links, waited at %v", describe(row), row["links"], row["waited_at"]))
+		text := fmt.Sprintf("%s, %v links, waited at %v", describe(row), row["links"], row["waited_at"])
+		c.details = append(c.details, text)
 	}
 	allNs, rightNs := int64(0), int64(0)
 	for _, p := range parts {
 		allNs += p.ns
 		rightNs += min(p.ns, p.foundNs)
 		wrong += max(0, p.foundNs-p.ns)
-		c.details = append(c.details, fmt.Sprintf("truth: %s at %s for %d ns, %d links", p.activity, p.line, p.ns, p.links))
+		c.details = append(
+			c.details,
+			fmt.Sprintf("truth: %s at %s for %d ns, %d links", p.activity, p.line, p.ns, p.links),
+		)
 	}
 	wrong += max(0, own-otherNs)
 	c.right, c.wrong, c.unknown = pctOf(rightNs, allNs), pctOf(wrong, holdsNs), pctOf(unknown, holdsNs)
@@ -291,6 +295,7 @@ func (r *hostRun) compareFrom(step int) (c chainResult) {
 	return c
 }
 
+// pctOf returns a share in percent.
 func pctOf(part, all int64) float64 { return 100 * float64(part) / float64(max(1, all)) }
 
 // partOfRow returns the part with the thread, the activity and the line of a row; nil: none.
@@ -344,13 +349,13 @@ func (c *chainResult) check(t *testing.T, strict bool) {
 	}
 }
 
-// isGood reports whether the answers are within the bounds. On busy processors, the time in run queues is nobody's
-// fault, and the share of the right answers is what is left.
+// isGood reports whether the answers are within the bounds.
 func (c *chainResult) isGood(strict bool) bool {
-	if !strict {
-		return c.wrong <= mostWrongPct && c.unknown <= mostLoadUnknownPct && c.right > 0
+	leastRight, mostUnknown := float64(leastLoadRightPct), float64(mostLoadUnknownPct)
+	if strict {
+		leastRight, mostUnknown = leastRightPct, mostUnknownPct
 	}
-	return c.right >= leastRightPct && c.wrong <= mostWrongPct && c.unknown <= mostUnknownPct &&
+	return c.right >= leastRight && c.wrong <= mostWrongPct && c.unknown <= mostUnknown &&
 		c.links >= leastRightPct && c.waitedAt >= leastRightPct
 }
 
@@ -373,6 +378,13 @@ func summary(list []chainResult, strict bool) string {
 		sum.waitedAt += c.waitedAt / n
 		sum.fromFirst += c.fromFirst / n
 	}
-	return strconv.Itoa(good) + " of " + strconv.Itoa(len(list)) + " good, " + fmt.Sprintf("least right %.1f%%; ", least) +
+	return strconv.Itoa(
+		good,
+	) + " of " + strconv.Itoa(
+		len(list),
+	) + " good, " + fmt.Sprintf(
+		"least right %.1f%%; ",
+		least,
+	) +
 		"means: " + sum.String()
 }

@@ -58,7 +58,8 @@ func checkChainTruth(t *testing.T, truth *simtest.HostTruth) {
 			if from = e.ToNs; e.Thread == "" || e.Function == "" || e.Line == 0 || e.Pid == 0 || e.Tid == truth.Tid {
 				t.Errorf("%+v has no place or no thread", e)
 			}
-			if f := first[j]; e.Links != f.Links || e.Line != f.Line || e.Activity != f.Activity || e.Function != f.Function {
+			if f := first[j]; e.Links != f.Links || e.Line != f.Line || e.Activity != f.Activity ||
+				e.Function != f.Function {
 				t.Errorf("%+v differs from %+v", e, f)
 			}
 		}

@@ -4,6 +4,7 @@ The last member does something, and the first one may compute before it waits. T
 that the seed draws: everything that a member does has a line of its own.
 """
 import concurrent.futures
+import ctypes
 import functools
 import importlib.util
 import multiprocessing
@@ -146,11 +147,11 @@ class Member:
             self.means.give(self.chain)
 
     def ask(self):
-        """Lets the member begin."""
+        """Lets the member begin. The caller keeps the GIL, so that it waits only in its next statement."""
         if self.workers > 1:
             self.means.future = self.pool.submit(self.function, self)
         else:
-            os.write(self.wanted[1], b"w")
+            faults.locked_libc.write(self.wanted[1], b"w", 1)
 
     def ask_next(self):
         if self.next and not self.is_early:
@@ -354,7 +355,7 @@ class Processes(Chain):
 
 
 class GILChain(Chain):
-    """The last but one member waits for the GIL, which the last one holds: it sleeps or computes in a function of C."""
+    """The last but one member waits for the GIL, which the last one holds: it is in a function of C that keeps it."""
 
     kind, kind_means = "gil_chain", ByPipe
 
@@ -371,7 +372,7 @@ class GILChain(Chain):
 
     def draw_work(self):
         holder = self.members[-1]
-        holder.activity, holder.least, holder.most = self.random.choice(("sleep", "spin")), self.least, self.most
+        holder.activity, holder.least, holder.most = self.random.choice(list(ACTIVITIES)), self.least, self.most
         for member in self.members[:-2]:
             member.is_early = True
         self.asked = holder
@@ -390,19 +391,25 @@ class GILChain(Chain):
         sum(range(turns))
         self.turns_per_s = turns / (time.thread_time() - begin)
 
-    def ask(self):
-        faults.locked_libc.write(self.asked.wanted[1], b"w", 1)  # keeps the GIL until this thread waits
-
     def take_gil(self):
         """Is called by the holder. It lets the member before wait for the GIL."""
         holder, waiter = self.members[-1], self.members[-2]
         holder.draw_length()
-        work = functools.partial(sum, range(int(self.turns_per_s * holder.length)))
-        if holder.activity == "sleep":
-            work = functools.partial(faults.locked_libc.usleep, int(holder.length * 1e6))
         holder.marks.clear()
-        holder.calls = (truth.now_ns, work, truth.now_ns)
+        holder.queued_ns = truth.queued_ns()
+        holder.calls = (truth.now_ns, self.work_of(holder), truth.now_ns)
         faults.locked_libc.write(waiter.wanted[1], b"w", 1)
+
+    def work_of(self, holder):
+        """Returns a function of C that keeps the GIL for the time of the delay."""
+        if holder.activity == "sleep":
+            return functools.partial(faults.locked_libc.usleep, int(holder.length * 1e6))
+        if holder.activity == "spin":
+            return functools.partial(sum, range(int(self.turns_per_s * holder.length)))
+        return functools.partial(
+            faults.locked_libc.pread, self.descriptor, ctypes.create_string_buffer(1), ctypes.c_size_t(1),
+            ctypes.c_int64(holder.offset),
+        )
 
     def write_holds(self, end_ns):
         holder = self.members[-1]
@@ -410,7 +417,7 @@ class GILChain(Chain):
         self.ends.append(dict(
             activity=holder.activity, pid=os.getpid(), tid=tid, thread=name, file=self.path,
             function=holder.function.__name__, line=holder.own_line, links=holder.links, from_ns=holder.marks[0],
-            to_ns=holder.marks[2], queued_ns=0,
+            to_ns=holder.marks[2], queued_ns=truth.queued_ns(tid) - holder.queued_ns,
         ))
         super().write_holds(end_ns)
 
