@@ -6,6 +6,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/analyzetest"
 	"github.com/gpurec/gpurec/analyze/analyzetest/viewers"
+	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
@@ -13,6 +14,10 @@ import (
 func TestDuckDBReadsHost(t *testing.T) {
 	testclass.Browser(t)
 	recording := analyzetest.HostRecording(t)
+	woken := recording.AddWait(43, 100*analyzetest.Ms, 30*analyzetest.Ms, analyzetest.Ms, format.StateSleeping, 0,
+		format.WaitFact{Reason: format.ReasonCondition})
+	woken.RanNs = 7 * analyzetest.Ms
+	recording.AddWaker(woken, 77, 78, "pt_data_worker", "write")
 	recording.WriteAndOpen()
 	got := viewers.QueryDuckDB(
 		t,
@@ -32,14 +37,22 @@ select leaf, cast(sum(dur_ns) / 1000000 as integer) as ms from read_parquet('%s'
 			`select cast(count(*) as integer) as n from read_parquet('%s') where class = 'host' and device != -1`,
 			recording.Path,
 		),
+		fmt.Sprintf(
+			`select pid, tid, waker_pid, waker_tid, any_value(message::json->>'waker') as waker,
+	cast(sum(dur_ns) / 1e6 as integer) as ms, cast(sum(ran_ns) / 1e6 as integer) as ran_ms from read_parquet('%s')
+	where kind = 'wait' and waker_tid != 0 group by all order by ms desc`,
+			recording.Path,
+		),
 	)
 	for i, want := range []string{
 		`[{"reason":"poll","waits":10,"ms":4000},{"reason":"cuda","waits":10,"ms":1000},` +
 			`{"reason":"gil","waits":10,"ms":600},{"reason":"file","waits":10,"ms":200},` +
-			`{"reason":"run_queue","waits":10,"ms":150},{"reason":"unknown","waits":1,"ms":70}]`,
+			`{"reason":"run_queue","waits":10,"ms":150},{"reason":"unknown","waits":1,"ms":70},` +
+			`{"reason":"condition","waits":1,"ms":30}]`,
 		`[{"tid":42,"ms":3980},{"tid":43,"ms":1000},{"tid":77,"ms":9500}]`,
 		`[{"leaf":"preprocess","ms":800},{"leaf":"gather","ms":200}]`,
 		`[{"n":0}]`,
+		`[{"pid":42,"tid":43,"waker_pid":77,"waker_tid":78,"waker":"pt_data_worker","ms":30,"ran_ms":7}]`,
 	} {
 		if got[i] != want {
 			t.Errorf("query %d: %s, want %s", i, got[i], want)

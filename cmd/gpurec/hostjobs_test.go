@@ -307,10 +307,19 @@ func (r *hostRun) parts() (list []hostPart, idleNs int64) {
 	return list, idleNs
 }
 
-// is reports whether a row of the table host has the cause and the line of a part.
+// is reports whether a row of the table host has the cause and the line of a part. If another thread kept the launching
+// thread waiting, the row has the wait of the launching thread, too, and names the thread.
 func (p *hostPart) is(row map[string]any) bool {
-	line, _ := row["line"].(string)
-	return row["cause"] == p.cause && (p.kind == queuedKind || p.isAt(line))
+	cause, at := row["cause"], row["line"]
+	if row["waited_for"] != nil {
+		cause, at = row["own_wait"], row["waited_at"]
+		isOwner := row["waited_for"] == p.fault.Owner
+		if namesOwner := p.kind == "mutex" || p.kind == "lock" || p.kind == "pipe"; namesOwner && !isOwner {
+			return false
+		}
+	}
+	line, _ := at.(string)
+	return cause == p.cause && (p.kind == queuedKind || p.isAt(line))
 }
 
 // isAt reports whether a call site is that of the fault. A data loader has lines of its own.

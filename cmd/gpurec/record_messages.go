@@ -196,15 +196,20 @@ func (f *recordFlags) explainUnfinishedRecording(r record.Result, err error) err
 	return message.WithHint(fmt.Errorf("%w; the unfinished recording is in %s", cause, r.Unfinished), hint)
 }
 
-// describeSwitchCost says what --host costs: a BPF program runs at each context switch of the machine, also for
-// programs that are not recorded.
+// describeSwitchCost says what --host costs: a BPF program runs at each context switch of the machine, and another one
+// at each wake-up, also for programs that are not recorded.
 func describeSwitchCost(h *format.HostFact, seconds float64) string {
-	others := h.Switches - h.TargetSwitches
-	return fmt.Sprintf(
-		"cost of --host: %s context switches/s of other programs at %.0f ns (%.2f %% of a core), "+
-			"%s/s of recorded threads at %.0f ns (%.2f %%)",
-		units.FormatRate(float64(others)/seconds), h.SwitchNs, float64(others)*h.SwitchNs/seconds/1e7,
-		units.FormatRate(float64(h.TargetSwitches)/seconds), h.TargetSwitchNs,
-		float64(h.TargetSwitches)*h.TargetSwitchNs/seconds/1e7,
-	)
+	cost := func(what string, all, targets int64, ns, targetNs float64) string {
+		others := all - targets
+		return fmt.Sprintf(
+			"%s %s/s of other programs at %.0f ns (%.2f %% of a core), %s/s of recorded threads at %.0f ns (%.2f %%)",
+			units.FormatRate(float64(others)/seconds), what, ns, float64(others)*ns/seconds/1e7,
+			units.FormatRate(float64(targets)/seconds), targetNs, float64(targets)*targetNs/seconds/1e7)
+	}
+	text := "cost of --host: " +
+		cost("context switches", h.Switches, h.TargetSwitches, h.SwitchNs, h.TargetSwitchNs)
+	if h.Wakings > 0 {
+		text += "; " + cost("wake-ups", h.Wakings, h.TargetWakings, h.WakingNs, h.TargetWakingNs)
+	}
+	return text
 }

@@ -17,4 +17,10 @@ func TestDescribeSwitchCost(t *testing.T) {
 	if got := describeSwitchCost(fact, 10); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
+	fact.Wakings, fact.TargetWakings, fact.WakingNs, fact.TargetWakingNs = 1_010_000, 10_000, 60, 300
+	want += "; 100,000 wake-ups/s of other programs at 60 ns (0.60 % of a core), " +
+		"1,000/s of recorded threads at 300 ns (0.03 %)"
+	if got := describeSwitchCost(fact, 10); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
 }

@@ -35,7 +35,8 @@ type wakers struct {
 	threads  *threadSet
 	note     func(text string)
 
-	isOn bool
+	isOn     bool
+	maxShare float64 // maxWakingShare, or less in tests
 	// processes are the recorded processes. Threads of others are named, but not watched.
 	processes map[int]int64
 	ended     map[wakerKey]int // long waits that a thread has ended and that is not watched
@@ -53,7 +54,9 @@ var startWakings = (*switches.Accounts).StartWakings
 
 // newWakers begins to record wake-ups. Where the kernel does not allow it, waits have no wakers, and note says so.
 func newWakers(accounts *switches.Accounts, threads *threadSet, note func(string)) *wakers {
-	w := &wakers{accounts: accounts, threads: threads, note: note, ended: make(map[wakerKey]int)}
+	w := &wakers{
+		accounts: accounts, threads: threads, note: note, maxShare: maxWakingShare, ended: make(map[wakerKey]int),
+	}
 	if err := startWakings(accounts); err != nil {
 		note(fmt.Sprintf("who ended a wait is not recorded: %v", err))
 		return w
@@ -147,18 +150,11 @@ func (w *wakers) limit(c *switches.Counters) {
 	passedNs := float64(now - w.lastNs)
 	isFirst := w.lastNs == 0
 	w.last, w.lastNs = *c, now
-	if isFirst || others*c.WakingNs <= maxWakingShare*passedNs {
+	if isFirst || others*c.WakingNs <= w.maxShare*passedNs {
 		return
 	}
 	w.accounts.StopWakings()
 	w.isOn, w.pausedNs = false, now+int64(wakingPause)
-	w.note(
-		fmt.Sprintf(
-			"who ended a wait was not recorded for %.0f s at a time: other threads woke up %.0f times a second, "+
-				"which would have cost more than %.0f %% of a processor",
-			wakingPause.Seconds(),
-			1e9*others/passedNs,
-			100*maxWakingShare,
-		),
-	)
+	w.note(fmt.Sprintf("%.0f wake-ups a second of other threads would have cost more than %.0f %% of a processor: for "+
+		"%.0f s, who ended a wait was not recorded", 1e9*others/passedNs, 100*w.maxShare, wakingPause.Seconds()))
 }

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/internal/testclass"
@@ -117,6 +119,47 @@ func factOf(t *testing.T, row *format.Row) (fact format.WaitFact) {
 		}
 	}
 	return fact
+}
+
+// TestTooManyWakings checks that wake-ups are not recorded any more after they cost too much, and that a sentence says
+// so. The limit is so low that any machine exceeds it.
+func TestTooManyWakings(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
+	accounts, err := switches.Open(minWait)
+	if err != nil {
+		testclass.Missing(t, err.Error())
+	}
+	defer accounts.Close()
+	var notes []string
+	w := newWakers(accounts, nil, func(text string) { notes = append(notes, text) })
+	w.maxShare = 1e-9
+	for range 3 {
+		c, err := accounts.Counters()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.limit(&c)
+		time.Sleep(100 * time.Millisecond)
+	}
+	if w.isOn || len(notes) != 1 || !strings.Contains(notes[0], "who ended a wait was not recorded") {
+		t.Errorf("on %v, notes %q", w.isOn, notes)
+	}
+	before, err := accounts.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond)
+	after, err := accounts.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before.Wakings == 0 || after.Wakings != before.Wakings {
+		t.Errorf("%d wake-ups before, %d after", before.Wakings, after.Wakings)
+	}
+	w.pausedNs = 1 // the pause is over
+	if w.limit(&after); !w.isOn {
+		t.Error("wake-ups are not recorded again")
+	}
 }
 
 // TestWithoutWakings records waits where the kernel does not allow to record wake-ups: rows are as before, and a

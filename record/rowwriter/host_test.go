@@ -23,7 +23,7 @@ func TestHostRowsHaveStacks(t *testing.T) {
 	}
 	s := &Writer{
 		writer: writer, onFailure: func(error) {}, host: newHostQueue(), stacks: stack.NewTable(nil),
-		counters: &callCounters{clock: clock.New()},
+		counters: &callCounters{clock: clock.New()}, threads: make(map[int32]*knownThread),
 	}
 	wait := func(line int32) format.Row {
 		return format.Row{

@@ -50,8 +50,8 @@ func (idx *index) isInLoader(stack int32) bool {
 	return use != loaderNone && use != queueWaits
 }
 
-// addAsleep adds a part of a wait without its time in run queues: what its waker did meanwhile, as far as that is
-// known, and the wait itself for the rest. So a waker's time counts only between the begin of the wait and the
+// addAsleep adds a part of a wait without its time in run queues: what its waker did since it is watched, and the wait
+// itself for the time before. So a waker's time counts only between the begin of the wait and the
 // wake-up, and its own waits count as what their wakers did. The parts add up to the time.
 func (h *History) addAsleep(v *threadView, w *Wait, fromNs, toNs int64) {
 	waker, ok := h.wakerOf(v, w)

@@ -11,7 +11,7 @@ import (
 // becauseColumn is the last column of the table of waits, if the recording says who ended waits.
 var becauseColumn = report.Column{
 	Key: "because", Title: "BECAUSE", Unit: report.UnitText,
-	About: "what the thread at the end of the chain of wakers did for most of the time, and its share; absent: the " +
+	About: "what the thread at the end of the chain of wakers did for most of the time, and its share. Absent: the " +
 		"wait has its own cause, or the thread is unknown",
 }
 

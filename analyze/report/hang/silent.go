@@ -88,5 +88,9 @@ func (s *Scan) describeSilent(pid int32) string {
 	if t == nil {
 		return ""
 	}
-	return snapshot.Describe(t, s.sinceNs(t))
+	text := snapshot.Describe(t, s.sinceNs(t))
+	if wakers := s.describeWakers(t); wakers != "" {
+		text += "; " + wakers
+	}
+	return text
 }

@@ -73,6 +73,9 @@ func (s *Scan) addThreadStates(verdicts []ProcessVerdict) {
 		}
 		p.stack = snapshot.Describe(t, s.sinceNs(t))
 		p.addEvidence("%s", p.stack)
+		if text := s.describeWakers(t); text != "" {
+			p.addEvidence("%s", text)
+		}
 	}
 }
 

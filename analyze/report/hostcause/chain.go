@@ -25,7 +25,11 @@ var ChainColumns = []report.Column{
 	{Key: "waited_for_tid", Title: "", Unit: report.UnitID, About: "thread id of that thread"},
 	{
 		Key: "links", Title: "", Unit: report.UnitCount,
-		About: "number of threads on the way to the end of the chain, each of which ended the wait of the one before",
+		About: "number of threads on the way to the end of the chain: each one ended the wait of the one before",
+	},
+	{
+		Key: "own_wait", Title: "", Unit: report.UnitText,
+		About: "for what the launching thread itself waited meanwhile",
 	},
 	{
 		Key: "waited_at", Title: "", Unit: report.UnitText,
@@ -48,13 +52,14 @@ func ChainValues(t *timeline.Timeline, e *hosttime.Entry) report.Values {
 	case !e.Chain.IsOther():
 		return report.Values{
 			"activity": e.Cause.String(), "waited_for": nil, "waited_for_pid": nil, "waited_for_tid": nil, "links": nil,
-			"waited_at": nil,
+			"own_wait": nil, "waited_at": nil,
 		}
 	}
 	c := &e.Chain
 	return report.Values{
 		"activity": e.Cause.String(), "waited_for": units.TextOrNil(endName(t, c)), "waited_for_pid": int64(c.End.Pid),
-		"waited_for_tid": int64(c.End.Tid), "links": int64(c.Links), "waited_at": LineOf(t, c.Stack),
+		"waited_for_tid": int64(c.End.Tid), "links": int64(c.Links), "own_wait": c.Cause.String(),
+		"waited_at": LineOf(t, c.Stack),
 	}
 }
 

@@ -5,6 +5,7 @@ package switches
 import (
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,9 +61,10 @@ func pingPong(b *testing.B, n int, before func(tids [2]int)) {
 }
 
 // BenchmarkSwitch measures the price of a context switch without the program, with it for other
-// threads, and with it for watched threads. The difference to "none" is the program's price.
+// threads, and with it for watched threads, and the same with the program of wake-ups. The difference to "none" is
+// the price of the programs. A switch has about one wake-up.
 func BenchmarkSwitch(b *testing.B) {
-	for _, name := range []string{"none", "others", "watched"} {
+	for _, name := range []string{"none", "others", "others, wakings", "watched", "watched, wakings"} {
 		b.Run(name, func(b *testing.B) {
 			pingPong(b, b.N, func(tids [2]int) {
 				if name == "none" {
@@ -73,8 +75,13 @@ func BenchmarkSwitch(b *testing.B) {
 					testclass.Missing(b, err.Error())
 				}
 				b.Cleanup(a.Close)
+				if strings.HasSuffix(name, "wakings") {
+					if err := a.StartWakings(); err != nil {
+						b.Fatal(err)
+					}
+				}
 				for _, tid := range tids {
-					if name == "watched" {
+					if strings.HasPrefix(name, "watched") {
 						if err := a.Watch(tid, 1, 0); err != nil {
 							b.Fatal(err)
 						}
