@@ -159,7 +159,7 @@ func (r *hostRun) checkStrangers(strangers map[int]bool) {
 // chainAnswers has the activity in the table host by the activity of an end.
 var chainAnswers = map[string]string{"sleep": "slept", "spin": "ran on the CPU", "file": "waited for a file"}
 
-// chainPart is what threads did at a line at the end of a chain, in the idle time of the GPU.
+// chainPart sums up an activity at a line at the end of chains, in the idle time of the GPU.
 type chainPart struct {
 	activity, line string
 	links          int
@@ -310,7 +310,7 @@ func partOfRow(parts map[string]*chainPart, row map[string]any) *chainPart {
 	return nil
 }
 
-// rowKind is what a row says that names no true end of a chain.
+// rowKind tells apart the rows that name no true end of a chain.
 type rowKind int
 
 const (
