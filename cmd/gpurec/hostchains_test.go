@@ -28,6 +28,7 @@ var moreHostChainKinds = map[string][]string{
 // Bounds of the answers about chains, in percent of the true waiting time.
 const (
 	leastRightPct       = 90 // with the right thread, activity and line
+	leastPartPct        = 75 // of each activity and line: lines of CPU time come from samples
 	leastLoadRightPct   = 60 // next to busy processes
 	mostWrongPct        = 10
 	mostUnknownPct      = 10
@@ -225,8 +226,10 @@ func placeText(function, file string, line int) string {
 type chainResult struct {
 	// right is the share of the time at the ends of chains with the right thread, activity and line.
 	right float64
-	// wrong, unknown and queued are shares of the delays: with a cause that is not true; without a cause, or with one
-	// that stops in the middle of the chain; and in run queues.
+	// leastPart is right of the activity and line with the smallest one, of delays with two causes.
+	leastPart float64
+	// wrong, unknown and queued are shares of the delays: with a cause that is not true; without a cause or a line, or
+	// with one that stops in the middle of the chain; and in run queues.
 	wrong, unknown, queued float64
 	// links and waitedAt are the shares of the right time with the right number of links, and with the right line of
 	// the launching thread.
@@ -236,8 +239,18 @@ type chainResult struct {
 }
 
 func (c chainResult) String() string {
-	return fmt.Sprintf("right %.1f%%, wrong %.1f%%, unknown %.1f%%, queued %.1f%%, links %.1f%%, waited at %.1f%%, "+
-		"right from the first step %.1f%%", c.right, c.wrong, c.unknown, c.queued, c.links, c.waitedAt, c.fromFirst)
+	return fmt.Sprintf(
+		"right %.1f%%, each cause at least %.1f%%, wrong %.1f%%, unknown %.1f%%, queued %.1f%%, links %.1f%%, waited at %.1f%%, "+
+			"right from the first step %.1f%%",
+		c.right,
+		c.leastPart,
+		c.wrong,
+		c.unknown,
+		c.queued,
+		c.links,
+		c.waitedAt,
+		c.fromFirst,
+	)
 }
 
 // compareChains compares a recording with its truth, and closes it.
@@ -280,9 +293,11 @@ func (r *hostRun) compareFrom(step int) (c chainResult) {
 		c.details = append(c.details, text)
 	}
 	allNs, rightNs := int64(0), int64(0)
+	c.leastPart = 100
 	for _, p := range parts {
 		allNs += p.ns
 		rightNs += min(p.ns, p.foundNs)
+		c.leastPart = min(c.leastPart, pctOf(min(p.ns, p.foundNs), p.ns))
 		wrong += max(0, p.foundNs-p.ns)
 		c.details = append(
 			c.details,
@@ -316,7 +331,7 @@ type rowKind int
 const (
 	rowWrong   rowKind = iota
 	rowOwn             // what the launching thread did itself
-	rowUnknown         // no cause, or a chain that stops too early
+	rowUnknown         // no cause, no line, or a chain that stops too early
 	rowQueued          // a wait for a processor
 )
 
@@ -325,6 +340,8 @@ func kindOfRow(row map[string]any) rowKind {
 	activity, _ := row["activity"].(string)
 	isOther := row["waited_for_tid"] != nil
 	switch {
+	case isOther && row["line"] == nil && activity != "waited for a CPU":
+		return rowUnknown
 	case activity == "waited for a CPU", activity == "was throttled by its CPU limit":
 		return rowQueued
 	case activity == "unknown", activity == "waited, reason unknown", activity == "waited for a lock",
@@ -351,11 +368,11 @@ func (c *chainResult) check(t *testing.T, strict bool) {
 
 // isGood reports whether the answers are within the bounds.
 func (c *chainResult) isGood(strict bool) bool {
-	leastRight, mostUnknown := float64(leastLoadRightPct), float64(mostLoadUnknownPct)
+	leastRight, leastPart, mostUnknown := float64(leastLoadRightPct), 0.0, float64(mostLoadUnknownPct)
 	if strict {
-		leastRight, mostUnknown = leastRightPct, mostUnknownPct
+		leastRight, leastPart, mostUnknown = leastRightPct, leastPartPct, mostUnknownPct
 	}
-	return c.right >= leastRight && c.wrong <= mostWrongPct && c.unknown <= mostUnknown &&
+	return c.right >= leastRight && c.leastPart >= leastPart && c.wrong <= mostWrongPct && c.unknown <= mostUnknown &&
 		c.links >= leastRightPct && c.waitedAt >= leastRightPct
 }
 
@@ -371,6 +388,7 @@ func summary(list []chainResult, strict bool) string {
 		least = min(least, c.right)
 		n := float64(len(list))
 		sum.right += c.right / n
+		sum.leastPart += c.leastPart / n
 		sum.wrong += c.wrong / n
 		sum.unknown += c.unknown / n
 		sum.queued += c.queued / n

@@ -72,6 +72,7 @@ struct chain {
 			while (!(m)->full)                                                                       \
 				pthread_cond_wait(&(m)->changed, &(m)->mutex);                                   \
 			(m)->full--;                                                                             \
+			received = (uint64_t)(m)->ring[(m)->first];                                              \
 			(m)->first = ((m)->first + 1) % SLOTS;                                                   \
 			pthread_mutex_unlock(&(m)->mutex);                                                       \
 			break;                                                                                   \
