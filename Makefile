@@ -11,7 +11,7 @@ CXX ?= c++
 # The Go workspace replaces the unwinder module by a patched copy, see record/unwind/patches/README.md.
 export GOWORK := $(CURDIR)/$(BUILD)/go.work
 
-.PHONY: help workspace build simcuda simtorch demo fleet test live lab stability lint race verdicts first-call gpu-jobs gpu-times host-jobs object-jobs pointer-jobs changes rank-jobs rank-scale test-gpu man soak faults agent-faults kernels kernels-arm64 generate page check bench fuzz clean
+.PHONY: help workspace build simcuda simtorch demo fleet test live lab stability lint race verdicts first-call gpu-jobs gpu-times host-jobs host-chains object-jobs pointer-jobs changes rank-jobs rank-scale test-gpu man soak faults agent-faults kernels kernels-arm64 generate page check bench fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -70,6 +70,9 @@ gpu-times: workspace simtorch ## compare the GPU times of SEEDS (20) random prog
 
 host-jobs: workspace simtorch ## record SEEDS (10) programs of each kind that wait on the host, LOAD=1 on busy processors (needs root)
 	GPUREC_SEEDS=$(or $(SEEDS),10) GPUREC_HOST_LOAD=$(LOAD) GPUREC_MUST_RUN=1 $(GO) test ./cmd/gpurec -count=1 -v -timeout 0 -run '^TestHost(Jobs|Hangs)$$'
+
+host-chains: workspace simtorch ## record SEEDS (10) programs of each kind with known chains of waits, LOAD=1 next to busy processes (needs root)
+	GPUREC_SEEDS=$(or $(SEEDS),10) GPUREC_HOST_LOAD=$(LOAD) GPUREC_MUST_RUN=1 $(GO) test ./cmd/gpurec -count=1 -v -timeout 0 -run '^TestHostChain'
 
 object-jobs: workspace simtorch ## record SEEDS (20) programs with known leaks of driver objects (needs root; 2 minutes)
 	GPUREC_SEEDS=$(or $(SEEDS),20) GPUREC_MUST_RUN=1 $(GO) test ./cmd/gpurec -count=1 -v -timeout 0 -run '^TestObjectJobs$$'

@@ -335,8 +335,14 @@ func (p *hostPart) isAt(line string) bool {
 // view runs a report over the steps.
 func (r *hostRun) view(name string) *report.Report {
 	r.t.Helper()
+	return r.viewFrom(name, 0)
+}
+
+// viewFrom runs a report from a step on.
+func (r *hostRun) viewFrom(name string, step int) *report.Report {
+	r.t.Helper()
 	var opt query.Options
-	opt.FromNs = r.truth.Steps[0].FromNs + r.offsetNs
+	opt.FromNs = r.truth.Steps[step].FromNs + r.offsetNs
 	out, err := analyze.FindReport(name).Run(r.timeline.NewView(), opt)
 	if err != nil {
 		r.t.Fatalf("%s: %v", name, err)
@@ -345,8 +351,11 @@ func (r *hostRun) view(name string) *report.Report {
 }
 
 // hostRows returns the rows of the table host of gaps, the longest first.
-func (r *hostRun) hostRows() []map[string]any {
-	gaps := r.view("gaps")
+func (r *hostRun) hostRows() []map[string]any { return r.hostRowsFrom(0) }
+
+// hostRowsFrom returns the rows of the table host of gaps from a step on, the longest first.
+func (r *hostRun) hostRowsFrom(step int) []map[string]any {
+	gaps := r.viewFrom("gaps", step)
 	if !slices.ContainsFunc(gaps.Tables, func(t report.Table) bool { return t.Name == "host" }) {
 		return nil
 	}

@@ -32,6 +32,7 @@ class Fault:
     """A delay. Lengths are seconds."""
 
     kind, statement, can_end = "none", "pass", True
+    forks = False  # start() forks, so it comes before all threads
 
     def __init__(self, number, random):
         self.number, self.random = number, random
@@ -292,7 +293,7 @@ class Samples:
 class Loader(Fault):
     """A worker process is slow. The launching thread waits in the loader for its next batch."""
 
-    kind, statement = "loader", "fault.data = next(fault.batches)"
+    kind, statement, forks = "loader", "fault.data = next(fault.batches)", True
 
     def start(self):
         sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "loader"))

@@ -30,7 +30,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BATCH = 256 << 10, RESULT = 4096, PRIORITY = -15, MS = 1000000, US = 1000 };
+enum { CHAIN_STEPS = 60, BATCH = 256 << 10, RESULT = 4096, PRIORITY = -15, MS = 1000000, US = 1000 };
 
 #define FUNCTIONS(X)                                                                                              \
 	X(cuInit) X(cuDevicePrimaryCtxRetain) X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuModuleLoadData)          \
@@ -114,8 +114,12 @@ static void draw_program(struct loop *l)
 	l->copies_back = draw(l, 0, 1);
 	for (int i = 0; i < l->fault_count; i++)
 		draw_fault(l, &l->faults[i]);
-	if (!l->steps)
+	if (!l->steps) {
 		l->steps = draw(l, 90, 110);
+		for (int i = 0; i < l->fault_count; i++)
+			if (l->faults[i].kind >= CONDITION)
+				l->steps += CHAIN_STEPS; /* a recorder finds one thread after the other */
+	}
 	l->stuck_step = draw(l, 5, l->steps / 2);
 }
 

@@ -10,7 +10,11 @@
 #include <sys/types.h>
 
 /* What holds up the launching thread. */
-enum kind { SLEEP, MUTEX, PIPE, SLOW_FILE, SPIN, CGROUP, OVERSUBSCRIBED, VFORK, NONE, KINDS };
+enum kind {
+	SLEEP, MUTEX, PIPE, SLOW_FILE, SPIN, CGROUP, OVERSUBSCRIBED, VFORK, NONE,
+	CONDITION, QUEUE, PIPE_CHAIN, FUTEX, MUTEX_DISK, POOL, PROCESSES, /* chains: see hostwaits_chains.h */
+	KINDS,
+};
 extern const char *const kind_names[KINDS];
 
 enum { FAULTS_MAX = 2, SPINNERS_MAX = 4, PLACES = 3 };
@@ -40,6 +44,7 @@ struct fault {
 	pid_t child;             /* of VFORK and SLOW_FILE */
 	int cpu, spinners;       /* of OVERSUBSCRIBED: the processor and the number of processes */
 	char target[128];        /* what is read */
+	struct chain *chain;     /* of the kinds from CONDITION on; else NULL */
 };
 
 /* The random program. */
@@ -77,6 +82,12 @@ bool fault_computes(struct fault *f);
 /* Ends a delay without end. It is called by another thread. */
 void fault_release(struct fault *f);
 void fault_wait_for_child(struct fault *f);
+/* Starts a process that ends with this one, and does not hold its stdin. Its stdout is output; -1: none. */
+pid_t start_child(int output);
+/* Starts the process that serves the slow file of the fault, and opens the file. */
+void start_server(struct fault *f);
+/* Returns for how long the calling thread has waited in run queues; 0: unknown. */
+uint64_t queued_ns(void);
 extern atomic_bool released;
 
 /* Serves a folder with one file, in which a read at offset 4096 × N takes N µs. It never returns. */

@@ -16,11 +16,14 @@ import threading
 import time
 import zlib
 
+import chains
 import faults
 from cuda import GPU, RESULT
 from truth import Truth, now_ns
 
 PRIORITY, PAUSE_S = -15, 0.06
+CHAIN_STEPS = 60  # more steps with chains: a recorder finds one thread after the other
+KINDS = faults.KINDS | chains.KINDS
 FUNCTIONS = (
     "load_batch", "tokenize_text", "augment_images", "collate_samples", "write_metrics", "clip_gradients",
     "save_checkpoint", "decode_audio", "shuffle_samples", "read_labels", "log_progress", "resize_pictures", "naïve_größe",
@@ -69,14 +72,15 @@ class Program:
         self.steps = options.steps or self.rng.randint(90, 110)
         if not options.steps and "gc" in options.kinds.split(","):
             self.steps *= 3  # collections are short, and rules need a second
+        if not options.steps and chains.KINDS.keys() & set(options.kinds.split(",")):
+            self.steps += CHAIN_STEPS
         self.stuck_step = self.rng.randint(5, self.steps // 2) if options.hang else None
-        self.faults = [faults.KINDS[k](n, self.rng) for n, k in enumerate(options.kinds.split(","))]
+        self.faults = [KINDS[k](n, self.rng) for n, k in enumerate(options.kinds.split(","))]
         for fault in self.faults:
-            fault.folder, fault.steps = options.folder, self.steps
+            fault.folder, fault.steps, fault.normal_priority = options.folder, self.steps, options.normal_priority
             fault.stuck_step = self.stuck_step if fault is self.faults[-1] else None
         generate(self.faults, self.rng, options.folder)
-        # The data loader forks, so it comes before all threads.
-        for fault in sorted(self.faults, key=lambda f: f.kind != "loader"):
+        for fault in sorted(self.faults, key=lambda f: not f.forks):
             fault.start()
 
     def note(self, data):
@@ -156,7 +160,7 @@ class Program:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("kinds", metavar="KIND[,KIND]", help=", ".join(faults.KINDS))
+    parser.add_argument("kinds", metavar="KIND[,KIND]", help=", ".join(KINDS))
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--truth")

@@ -1,5 +1,5 @@
 /* What holds up the launching thread of hostwaits: other threads, a file server, and spinning processes. */
-#include "hostwaits.h"
+#include "hostwaits_chains.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +17,8 @@
 const char *const kind_names[KINDS] = {
 	[SLEEP] = "sleep", [MUTEX] = "mutex", [PIPE] = "pipe", [SLOW_FILE] = "file", [SPIN] = "spin", [CGROUP] = "cgroup",
 	[OVERSUBSCRIBED] = "oversubscribed", [VFORK] = "vfork", [NONE] = "none",
+	[CONDITION] = "condition", [QUEUE] = "queue", [PIPE_CHAIN] = "pipe_chain", [FUTEX] = "futex",
+	[MUTEX_DISK] = "mutex_disk", [POOL] = "pool", [PROCESSES] = "processes",
 };
 
 /* A pause of a computing thread that is longer is written as a hold. */
@@ -81,8 +83,7 @@ static void start_owner(struct loop *l, struct fault *f, void *(*run)(void *))
 
 /* ---- the file server ---- */
 
-/* Starts a process that ends with this one, and does not hold its stdin and stdout. */
-static pid_t start_child(int output)
+pid_t start_child(int output)
 {
 	pid_t parent = getpid(), child = fork();
 	if (child)
@@ -96,7 +97,7 @@ static pid_t start_child(int output)
 	return 0;
 }
 
-static void start_server(struct fault *f)
+void start_server(struct fault *f)
 {
 	char byte;
 	int ready[2];
@@ -176,10 +177,9 @@ static void begin_spinning(struct fault *f, bool first)
 
 /* ---- one delay ---- */
 
-/* Returns for how long the thread has waited in run queues; 0: unknown. */
-static uint64_t queued_ns(void)
+uint64_t queued_ns(void)
 {
-	static int file = -1;
+	static _Thread_local int file = -1; /* it names the thread that opened it */
 	char text[128] = "";
 	unsigned long long running, queued = 0;
 	if (file < 0)
@@ -203,7 +203,9 @@ void fault_start(struct loop *l, struct fault *f)
 		break;
 	case SLOW_FILE: start_server(f); break;
 	case OVERSUBSCRIBED: start_spinners(l, f); break;
-	default: break;
+	default:
+		if (f->kind >= CONDITION)
+			f->chain = chain_start(l, f);
 	}
 }
 
@@ -215,6 +217,8 @@ void fault_begin(struct loop *l, struct fault *f, const char *function, int line
 	f->length_ns = f->endless ? forever_ns : (uint64_t)draw(l, (int)(f->least_ns / 1000), (int)(f->most_ns / 1000)) * 1000;
 	while (f->kind == MUTEX && !atomic_load(&f->holds))
 		;
+	if (f->chain)
+		chain_prepare(l, f->chain);
 	if (f->kind == OVERSUBSCRIBED)
 		begin_spinning(f, first);
 	if (f->kind == MUTEX || f->kind == PIPE)
@@ -232,6 +236,8 @@ void fault_begin(struct loop *l, struct fault *f, const char *function, int line
 	f->begin_ns = f->last_ns = now_ns();
 	if (f->kind == MUTEX || f->kind == PIPE)
 		sem_post(&f->wanted);
+	if (f->chain)
+		chain_ask(f->chain);
 }
 
 bool fault_computes(struct fault *f)
@@ -255,6 +261,8 @@ void fault_end(struct loop *l, struct fault *f)
 		truth_hold(f, SPIN, f->begin_ns, now, 0); /* the computation, with its pauses */
 	else
 		truth_hold(f, f->kind, f->begin_ns, now, queued_ns() - f->queued_ns);
+	if (f->chain)
+		chain_end(f);
 	if (f->kind == OVERSUBSCRIBED)
 		atomic_store(&spinning->on, false);
 	if (f->kind == MUTEX || f->kind == PIPE)

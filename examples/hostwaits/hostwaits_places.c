@@ -2,7 +2,7 @@
  * The functions in which the host is late. All code of a function has the line of its macro, so a stack
  * of the delay has one true line.
  */
-#include "hostwaits.h"
+#include "hostwaits_chains.h"
 
 #include <errno.h>
 #include <time.h>
@@ -23,7 +23,9 @@ enum { TURNS = 100000, PAGE = 4096 };
 		char page[PAGE] = {0};                                                                    \
 		fault_begin(l, f, __func__, __LINE__);                                                    \
 		struct timespec t = {(time_t)(f->length_ns / 1000000000), (long)(f->length_ns % 1000000000)}; \
-		switch (f->kind) {                                                                        \
+		if (f->chain)                                                                             \
+			RECEIVE(&f->chain->members[0]);                                                   \
+		else switch (f->kind) {                                                                        \
 		case SLEEP: NOTE_INTERRUPTION(l, nanosleep(&t, NULL)); break;                             \
 		case MUTEX:                                                                               \
 			pthread_mutex_lock(&f->mutex);                                                    \

@@ -1,5 +1,5 @@
 /* The truth about the program hostwaits, as JSON lines. */
-#include "hostwaits.h"
+#include "hostwaits_chains.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -50,4 +50,14 @@ void truth_hold(const struct fault *f, enum kind kind, uint64_t from_ns, uint64_
 {
 	WRITE("{\"event\":\"hold\",\"fault\":%d,\"kind\":\"%s\",\"step\":%d,\"from_ns\":%llu,\"to_ns\":%llu,\"queued_ns\":%llu}\n",
 	      f->number, kind_names[kind], f->step, (number)from_ns, (number)to_ns, (number)queued_ns);
+}
+
+void truth_end(const struct fault *f, const struct member *m, int links)
+{
+	static const char *const activities[] = {"none", "sleep", "spin", "file"};
+	WRITE("{\"event\":\"end\",\"fault\":%d,\"step\":%d,\"activity\":\"%s\",\"pid\":%d,\"tid\":%d,\"thread\":\"%s\","
+	      "\"file\":\"hostwaits_chains.c\",\"function\":\"%s\",\"line\":%d,\"links\":%d,\"from_ns\":%llu,\"to_ns\":%llu,"
+	      "\"queued_ns\":%llu}\n",
+	      f->number, f->step, activities[m->activity], m->pid, m->tid, m->thread, m->place, m->line, links,
+	      (number)m->from_ns, (number)m->to_ns, (number)m->queued_ns);
 }

@@ -5,10 +5,11 @@ import time
 now_ns = time.monotonic_ns
 
 
-def queued_ns():
-    """Returns for how long the thread has waited in run queues; 0: unknown."""
+def queued_ns(tid=None):
+    """Returns for how long a thread of this process has waited in run queues; 0: unknown. None: the caller."""
+    path = f"/proc/self/task/{tid}/schedstat" if tid else "/proc/thread-self/schedstat"
     try:
-        with open("/proc/thread-self/schedstat", "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0) as file:
             return int(file.read(100).split()[1])
     except (OSError, IndexError):
         return 0

@@ -66,9 +66,9 @@ build jobs "jobs.h $api" "jobs.c jobs_step.c jobs_scenarios.c jobs_truth.c" $pro
 libraries="-lpthread -ldl -lm"
 build changing "$api" changing.c $program $rpath
 libraries="-lpthread -ldl"
-build hostwaits "../hostwaits/hostwaits.h $api" \
+build hostwaits "../hostwaits/hostwaits.h ../hostwaits/hostwaits_chains.h $api" \
 	"../hostwaits/hostwaits.c ../hostwaits/hostwaits_places.c ../hostwaits/hostwaits_faults.c ../hostwaits/hostwaits_slowfile.c
-	../hostwaits/hostwaits_truth.c" $program $rpath -I. -I../hostwaits
+	../hostwaits/hostwaits_chains.c ../hostwaits/hostwaits_truth.c" $program $rpath -I. -I../hostwaits
 build objectleaks "../objectleaks/objectleaks.h $api" \
 	"../objectleaks/objectleaks.c ../objectleaks/objectleaks_kinds.c ../objectleaks/objectleaks_patterns.c" \
 	$program $rpath -I. -I../objectleaks

@@ -36,6 +36,26 @@ type HostSpan struct {
 	QueuedNs int64 `json:"queued_ns"`
 }
 
+// HostEnd is an interval in which a thread at the end of a chain did something at a line, while the launching thread
+// waited for it, or for a thread that waited for it. Times are CLOCK_MONOTONIC in ns.
+type HostEnd struct {
+	Fault    int    `json:"fault"`
+	Step     int    `json:"step"`
+	Activity string `json:"activity"` // sleep, spin or file
+	Pid      int    `json:"pid"`
+	Tid      int    `json:"tid"`
+	Thread   string `json:"thread"` // its name
+	File     string `json:"file"`   // a path, or the name of a file of C
+	Function string `json:"function"`
+	Line     int    `json:"line"`
+	// Links is the number of threads on the way from the launching thread, with this one.
+	Links  int   `json:"links"`
+	FromNs int64 `json:"from_ns"`
+	ToNs   int64 `json:"to_ns"`
+	// QueuedNs is the part of the interval in which the thread waited in run queues, because of other programs.
+	QueuedNs int64 `json:"queued_ns"`
+}
+
 // HostTruth is the truth that a program of examples/hostwaits writes.
 type HostTruth struct {
 	Language string      `json:"language"` // c or python
@@ -44,6 +64,7 @@ type HostTruth struct {
 	Tid      int         `json:"tid"` // of the launching thread
 	Faults   []HostFault `json:"-"`
 	Holds    []HostSpan  `json:"-"` // in order of their ends
+	Ends     []HostEnd   `json:"-"` // of chains, each after its hold
 	Steps    []HostSpan  `json:"-"`
 }
 
@@ -81,6 +102,9 @@ func (h *HostTruth) add(text []byte) error {
 	case "fault":
 		h.Faults = append(h.Faults, HostFault{})
 		return json.Unmarshal(text, &h.Faults[len(h.Faults)-1])
+	case "end":
+		h.Ends = append(h.Ends, HostEnd{})
+		return json.Unmarshal(text, &h.Ends[len(h.Ends)-1])
 	case "step":
 		h.Steps = append(h.Steps, HostSpan{})
 		return json.Unmarshal(text, &h.Steps[len(h.Steps)-1])
