@@ -18,8 +18,12 @@ const (
 	maxRecent = 64
 )
 
-// place is where a thread entered the kernel.
-type place struct{ pc, sp uint64 }
+// place is where a thread entered the kernel, and by which system call; "": an unknown one. Calls by one instruction,
+// as in the function syscall of the C library, differ in the call alone.
+type place struct {
+	pc, sp uint64
+	call   string
+}
 
 // waitStack is the stack of a wait that a snapshot has found. It is immutable.
 type waitStack struct {
@@ -52,7 +56,7 @@ func (c *stackCache) add(t *hoststack.Thread) {
 	if c.byPlace == nil || len(c.byPlace) >= maxPlaces {
 		c.byPlace = make(map[place]*waitStack)
 	}
-	c.byPlace[place{t.PC, t.SP}] = s
+	c.byPlace[place{t.PC, t.SP, s.fact.SystemCall}] = s
 	if len(c.recent) == maxRecent {
 		c.recent = slices.Delete(c.recent, 0, maxRecent/2)
 	}
@@ -74,11 +78,7 @@ func (c *stackCache) find(w *switches.Wait) (s *waitStack, isOwn bool) {
 	if w.State == 0 {
 		return nil, false // it was preempted: most stacks of such places differ
 	}
-	s = c.byPlace[place{w.Pc, w.Sp}]
-	if s == nil || s.fact.SystemCall != hoststack.SystemCallName(int64(w.Call)) {
-		return nil, false
-	}
-	return s, false
+	return c.byPlace[place{w.Pc, w.Sp, hoststack.SystemCallName(int64(w.Call))}], false
 }
 
 // setStack sets the stack of a wait's row. It returns the facts of the wait, completed by those of the stack.
