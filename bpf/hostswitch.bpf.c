@@ -18,6 +18,8 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include "hostswitch.h"
+#include "hosttask.h"
+#include "hostwaking.h"
 
 char _license[] SEC("license") = "GPL";
 
@@ -27,85 +29,9 @@ const enum switch_limits *type_of_limits __attribute__((unused));
 const enum switch_sum *type_of_sum __attribute__((unused));
 const enum switch_ender *type_of_ender __attribute__((unused));
 
-/* The members that are read. The running kernel's BTF supplies their offsets. */
-#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-struct sched_info {
-	unsigned long long run_delay, last_arrival, last_queued;
-};
-
-#if defined(__TARGET_ARCH_arm64)
-struct thread_info {
-	struct {
-		__u32 count;
-	} preempt;
-};
-#endif
-
-struct task_struct {
-#if defined(__TARGET_ARCH_arm64)
-	struct thread_info thread_info;
-#endif
-	unsigned int __state, flags;
-	void *stack;
-	int pid, tgid;
-	unsigned long nvcsw, nivcsw, maj_flt;
-	struct sched_info sched_info;
-	char comm[16];
-};
-#pragma clang attribute pop
-
-/* User registers at the entry into the kernel. */
-#if defined(__TARGET_ARCH_x86)
-struct user_regs {
-	unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp;
-};
-#elif defined(__TARGET_ARCH_arm64)
-struct user_regs {
-	unsigned long regs[31], sp, pc, pstate, orig_x0;
-	int call;
-};
-#else
-#error "no register layout for this architecture"
-#endif
-
-/* Numbers of system calls. */
-#if defined(__TARGET_ARCH_x86)
-enum calls {
-	CALL_WRITE = 1,
-	CALL_WRITEV = 20,
-	CALL_SENDTO = 44,
-	CALL_SENDMSG = 46,
-	CALL_KILL = 62,
-	CALL_RT_SIGQUEUEINFO = 129,
-	CALL_TKILL = 200,
-	CALL_FUTEX = 202,
-	CALL_TGKILL = 234,
-	CALL_RT_TGSIGQUEUEINFO = 297,
-	CALL_SENDMMSG = 307,
-	CALL_PIDFD_SEND_SIGNAL = 424,
-};
-#else
-enum calls {
-	CALL_WRITE = 64,
-	CALL_WRITEV = 66,
-	CALL_FUTEX = 98,
-	CALL_KILL = 129,
-	CALL_TKILL = 130,
-	CALL_TGKILL = 131,
-	CALL_RT_SIGQUEUEINFO = 138,
-	CALL_SENDTO = 206,
-	CALL_SENDMSG = 211,
-	CALL_RT_TGSIGQUEUEINFO = 240,
-	CALL_SENDMMSG = 269,
-	CALL_PIDFD_SEND_SIGNAL = 424,
-};
-#endif
-
 #define STATE_INTERRUPTIBLE 0x01
 #define STATE_UNINTERRUPTIBLE 0x02
 #define STATE_DEAD 0x80
-
-#define PF_KTHREAD 0x00200000
 
 /* One of so many runs is timed: reading the clock costs 25 ns. */
 #define TIMED_ONE_IN 64
@@ -416,81 +342,6 @@ int on_switch(__u64 *ctx)
 		c->timed_ns += bpf_ktime_get_ns() - begin;
 	}
 	return 0;
-}
-
-static __always_inline int is_sending(__s32 call)
-{
-	return call == CALL_WRITE || call == CALL_WRITEV || call == CALL_SENDTO || call == CALL_SENDMSG ||
-	       call == CALL_SENDMMSG;
-}
-
-static __always_inline int is_signaling(__s32 call)
-{
-	return call == CALL_KILL || call == CALL_TKILL || call == CALL_TGKILL || call == CALL_RT_SIGQUEUEINFO ||
-	       call == CALL_RT_TGSIGQUEUEINFO || call == CALL_PIDFD_SEND_SIGNAL;
-}
-
-/* read_call returns the number of the system call that a thread is in, -1: none. */
-static __always_inline __s32 read_call(struct task_struct *task)
-{
-	struct user_regs *regs = (void *)bpf_task_pt_regs(task);
-#if defined(__TARGET_ARCH_x86)
-	long call = -1;
-
-	bpf_probe_read_kernel(&call, sizeof(call), &regs->orig_ax);
-#else
-	int call = -1;
-
-	bpf_probe_read_kernel(&call, sizeof(call), &regs->call);
-#endif
-	return call;
-}
-
-/*
- * is_interrupted reports whether a program with the context ctx runs in an interrupt that hit the thread, and not for
- * the thread itself.
- *
- * x86 keeps the count that tells it in a variable of the processor, which BPF finds in few kernels. But interrupts of
- * the kernel and all softirqs run on another stack than the thread's, and ctx lies on the stack. Stacks have 16 KiB,
- * but 32 KiB in kernels with KASAN. An interrupt of user code leaves -1 as the number of the system call.
- */
-static __always_inline int is_interrupted(struct switch_counters *c, void *ctx, struct task_struct *current)
-{
-#if defined(__TARGET_ARCH_x86)
-	enum { STACK_SIZE = 16 << 10 };
-	volatile __u64 *at = &c->scratch; /* the verifier forbids arithmetic on ctx itself */
-
-	*at = (__u64)ctx;
-	return *at - (__u64)current->stack >= STACK_SIZE;
-#else
-	enum { SERVES_SOFTIRQ = 0x100, HARDIRQ_OR_NMI = 0xff0000 };
-
-	return current->thread_info.preempt.count & (SERVES_SOFTIRQ | HARDIRQ_OR_NMI);
-#endif
-}
-
-/* find_ender finds out who wakes a thread. */
-static __always_inline void find_ender(struct switch_counters *c, void *ctx, struct task_struct *woken,
-				       struct switch_waking *w)
-{
-	struct task_struct *current = (void *)bpf_get_current_task_btf();
-
-	w->tid = current->pid;
-	w->tgid = current->tgid;
-	w->call = -1;
-	w->ender = ENDER_INTERRUPT;
-	if (!current->pid || current->pid == woken->pid)
-		return;
-	w->call = read_call(current);
-	__builtin_memcpy(w->name, current->comm, sizeof(w->name));
-	if (is_interrupted(c, ctx, current)) {
-		if (is_sending(w->call))
-			w->ender = ENDER_SENDER;
-	} else if (current->flags & PF_KTHREAD) {
-		w->ender = ENDER_KERNEL;
-	} else if (w->call >= 0) {
-		w->ender = is_signaling(w->call) ? ENDER_SIGNAL : ENDER_THREAD;
-	}
 }
 
 /* TP_PROTO(struct task_struct *p) */
