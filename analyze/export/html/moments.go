@@ -300,12 +300,8 @@ func (s *momentScan) groupOfOrigin(id int32) int32 {
 	s.byOrigin = units.GrowToIndex(s.byOrigin, id)
 	if s.byOrigin[id] == 0 {
 		o := &s.t.Origins.List[id]
-		named, memory := group.Group{
-			Label: s.t.SiteOfOrigin(id),
-			Via:   s.t.ViaOfOrigin(id),
-		}, s.t.Origins.MemoryKindOf(
-			id,
-		)
+		named := group.Group{Label: s.t.SiteOfOrigin(id), Via: s.t.ViaOfOrigin(id)}
+		memory := s.t.Origins.MemoryKindOf(id)
 		number := s.groups.NumberOf(memory + "\x00" + named.Text())
 		if int(number) == len(s.about) {
 			s.about = append(s.about, allocationGroup{named.Text(), memory, stack.Pair{Stack: o.Stack, Via: o.Via}})

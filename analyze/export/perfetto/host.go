@@ -141,9 +141,8 @@ func (r *hostReader) addWait(w *hosttime.Wait) {
 // woken thread; 0: there is none.
 func (r *hostReader) addWake(w *hosttime.Wait) (flow uint64) {
 	_, isRecorded := r.t.Facts.Processes[w.Waker.Pid]
-	isSelected := (len(r.filter.Pids) == 0 || slices.Contains(r.filter.Pids, w.Waker.Pid)) &&
-		(len(r.filter.Tids) == 0 || slices.Contains(r.filter.Tids, w.Waker.Tid))
-	if by := w.Fact.EndedBy; !isRecorded || !isSelected || by != format.EndedByThread && by != format.EndedBySender {
+	if by := w.Fact.EndedBy; !isRecorded || !hosttime.PassesThread(r.filter, w.Waker) ||
+		by != format.EndedByThread && by != format.EndedBySender {
 		return 0
 	}
 	wokenNs := w.ToNs - w.QueuedNs

@@ -84,8 +84,13 @@ func (s *Selection) Each(t *timeline.Timeline, y Yield) error {
 // host have no device and no stream.
 func (s *Selection) passes(th origin.Thread) bool {
 	s.Pids[th.Pid] = true
-	return (len(s.Filter.Pids) == 0 || slices.Contains(s.Filter.Pids, th.Pid)) &&
-		(len(s.Filter.Tids) == 0 || th.Tid == 0 || slices.Contains(s.Filter.Tids, th.Tid))
+	return PassesThread(s.Filter, th)
+}
+
+// PassesThread reports whether a filter passes rows of class host of a thread, or of a process if the tid is 0.
+func PassesThread(f *query.Filter, th origin.Thread) bool {
+	return (len(f.Pids) == 0 || slices.Contains(f.Pids, th.Pid)) &&
+		(len(f.Tids) == 0 || th.Tid == 0 || slices.Contains(f.Tids, th.Tid))
 }
 
 // cutWait cuts a wait to the window, and to the end of the last wait of its thread. It returns false if

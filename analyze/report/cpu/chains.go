@@ -53,12 +53,8 @@ func (c *waitChains) values(s *scan, key waitKey) report.Values {
 	if len(list) == 0 || !list[0].Chain.IsOther() {
 		return report.Values{"because": nil}
 	}
-	most := list[0]
-	text := hostcause.Predicate(s.t, most)
-	if most.Stack != 0 {
-		text += " at " + s.t.SiteOfStack(most.Stack)
-	}
-	return report.Values{"because": fmt.Sprintf("%s (%.0f%%)", text, min(100, 100*most.Ns/max(1, sum.TotalNs)))}
+	text, share := hostcause.EntryText(s.t, list[0]), min(100, 100*list[0].Ns/max(1, sum.TotalNs))
+	return report.Values{"because": fmt.Sprintf("%s (%.0f%%)", text, share)}
 }
 
 // addColumn adds becauseColumn to the table of waits.

@@ -114,12 +114,9 @@ func endName(t *timeline.Timeline, c *hosttime.Chain) string {
 
 // chainText says where the thread itself waited, and how far the end of the chain is.
 func chainText(t *timeline.Timeline, c *hosttime.Chain) string {
-	text := "the thread itself " + c.Cause.String()
-	if c.Stack != 0 {
-		text += " at " + t.SiteOfStack(c.Stack)
-	}
+	text := withLine(t, "the thread itself "+c.Cause.String(), c.Stack)
 	if c.Links > 1 {
-		text += fmt.Sprintf(", %d threads before it", c.Links)
+		text += fmt.Sprintf(", behind a chain of %d threads", c.Links)
 	}
 	return text
 }

@@ -64,9 +64,18 @@ func LineOf(t *timeline.Timeline, stack int32) any {
 
 // Text returns what the host did, and where.
 func Text(t *timeline.Timeline, at *hosttime.Place) string {
-	text := predicate(t, at, 1)
-	if at.Stack != 0 {
-		text += " at " + t.SiteOfStack(at.Stack)
+	return withLine(t, predicate(t, at, 1), at.Stack)
+}
+
+// EntryText is Text of an entry, whose chains can end at several threads.
+func EntryText(t *timeline.Timeline, e *hosttime.Entry) string {
+	return withLine(t, Predicate(t, e), e.Stack)
+}
+
+// withLine adds the line of a stack to a text, if it is known.
+func withLine(t *timeline.Timeline, text string, stack int32) string {
+	if stack != 0 {
+		text += " at " + t.SiteOfStack(stack)
 	}
 	return text
 }
