@@ -24,7 +24,7 @@ namespace torch::autograd {
 
 using variable_list = std::vector<at::Tensor>;
 
-/* A node of the graph. Its apply() runs on a thread of the engine. */
+/* A node of the graph. A thread of the engine calls apply(). */
 struct Node {
 	virtual ~Node() = default;
 	virtual variable_list apply(variable_list &&inputs) = 0;
