@@ -25,6 +25,9 @@ const (
 	searchInterval = 20 * time.Millisecond
 	// maxWakingShare is the share of a processor that wake-ups of threads that are not watched may cost.
 	maxWakingShare = 0.02
+	// enoughTooMany is for how many seconds in turn wake-ups must cost too much. Few runs of the program are timed, and
+	// one of them that the machine holds up makes the price of its second far too high.
+	enoughTooMany = 3
 	// wakingPause is how long wake-ups are not recorded after they cost more.
 	wakingPause = time.Minute
 )
@@ -43,6 +46,7 @@ type wakers struct {
 	isNew     bool             // a thread was counted since the last call of interval
 	last      switches.Counters
 	lastNs    int64 // CLOCK_MONOTONIC of last
+	tooMany   int   // seconds in turn in which wake-ups cost too much
 	pausedNs  int64 // CLOCK_MONOTONIC from which on wake-ups are recorded again, while they are off
 }
 
@@ -147,12 +151,17 @@ func (w *wakers) limit(c *switches.Counters) {
 		return
 	}
 	others := float64(c.Wakings - w.last.Wakings - c.TargetWakings + w.last.TargetWakings)
-	passedNs := float64(now - w.lastNs)
+	passedNs, costNs := float64(now-w.lastNs), others*c.WakingNsSince(&w.last)
 	isFirst := w.lastNs == 0
 	w.last, w.lastNs = *c, now
-	if isFirst || others*c.WakingNs <= w.maxShare*passedNs {
+	if isFirst || costNs <= w.maxShare*passedNs {
+		w.tooMany = 0
 		return
 	}
+	if w.tooMany++; w.tooMany < enoughTooMany {
+		return
+	}
+	w.tooMany = 0
 	w.accounts.StopWakings()
 	w.isOn, w.pausedNs = false, now+int64(wakingPause)
 	w.note(fmt.Sprintf("%.0f wake-ups a second of other threads would have cost more than %.0f %% of a processor: for "+

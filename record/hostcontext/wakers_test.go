@@ -5,10 +5,10 @@ package hostcontext
 import (
 	"encoding/json"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/internal/testclass"
@@ -133,13 +133,13 @@ func TestTooManyWakings(t *testing.T) {
 	var notes []string
 	w := newWakers(accounts, nil, func(text string) { notes = append(notes, text) })
 	w.maxShare = 1e-9
-	for range 3 {
+	for range enoughTooMany + 1 {
 		c, err := accounts.Counters()
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.limit(&c)
-		time.Sleep(100 * time.Millisecond)
+		wakeUp(4000)
 	}
 	if w.isOn || len(notes) != 1 || !strings.Contains(notes[0], "who ended a wait was not recorded") {
 		t.Errorf("on %v, notes %q", w.isOn, notes)
@@ -148,7 +148,7 @@ func TestTooManyWakings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(100 * time.Millisecond)
+	wakeUp(4000)
 	after, err := accounts.Counters()
 	if err != nil {
 		t.Fatal(err)
@@ -160,6 +160,24 @@ func TestTooManyWakings(t *testing.T) {
 	if w.limit(&after); !w.isOn {
 		t.Error("wake-ups are not recorded again")
 	}
+}
+
+// wakeUp lets two threads wake each other n times.
+func wakeUp(n int) {
+	there, back := make(chan struct{}), make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine
+		for range there {
+			back <- struct{}{}
+		}
+	}()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for range n {
+		there <- struct{}{}
+		<-back
+	}
+	close(there)
 }
 
 // TestWithoutWakings records waits where the kernel does not allow to record wake-ups: rows are as before, and a

@@ -174,6 +174,14 @@ type Counters struct {
 	// effect. WakingNs and TargetWakingNs are as SwitchNs and TargetSwitchNs.
 	Wakings, TargetWakings   int64
 	WakingNs, TargetWakingNs float64
+
+	wakings timedRuns // of other threads
+}
+
+// WakingNsSince returns WakingNs of the time since other totals. 0: none was measured.
+func (c *Counters) WakingNsSince(last *Counters) float64 {
+	since := timedRuns{c.wakings.runs - last.wakings.runs, c.wakings.ns - last.wakings.ns}
+	return since.meanNs()
 }
 
 // Counters returns the totals so far.
@@ -201,6 +209,7 @@ func (a *Accounts) Counters() (Counters, error) {
 	}
 	c.SwitchNs, c.TargetSwitchNs = switches.meanNs(), targetSwitches.meanNs()
 	c.WakingNs, c.TargetWakingNs = wakings.meanNs(), targetWakings.meanNs()
+	c.wakings = wakings
 	return c, nil
 }
 
