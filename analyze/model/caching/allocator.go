@@ -110,8 +110,10 @@ type Allocator struct {
 	Seen, Before AllocatorTotals
 	Counts       EventCounts
 	// Earlier is the state that was read from the memory of the process; nil: none was. Since its
-	// time, the model has all blocks and segments.
-	Earlier *EarlierState
+	// time, the model has all blocks and segments. IsRewound is set if the model has them since the start of the
+	// recording: see Rewind.
+	Earlier   *EarlierState
+	IsRewound bool
 
 	Pieces   []SegmentPiece
 	spare    []int32            // indexes of unused entries of Pieces

@@ -69,6 +69,7 @@ func (a *Allocator) applyEarlierState(state *EarlierState, consume ChangeConsume
 	e := AllocatorEvent{Op: OpStateRead, AtNs: state.AtNs, Allocated: state.Allocated, Reserved: state.Reserved}
 	switch {
 	case state.IsRewound: // the next event has the totals
+		a.IsRewound = true
 	case a.Reports:
 		a.compareReportedTotals(&e, 0)
 	default:

@@ -23,9 +23,8 @@ type Rewind struct {
 	failed      bool                     // events contradict each other, or are too large
 
 	// allocated are the allocator's allocated bytes after the last event; negative: unknown. An event of an allocation
-	// does not have the size of its block, which is predicted then: isPredicted.
-	allocated   int64
-	isPredicted bool
+	// does not have the size of its block, which is predicted then.
+	allocated int64
 }
 
 // maxRewindPages bounds the pages of expandable segments, so that a damaged recording does not need much memory.
@@ -44,7 +43,7 @@ func NewRewind(state *EarlierState, rules AllocatorRules) *Rewind {
 
 // AddEvent adds the next event of the allocator. It ignores those after the state was read.
 func (w *Rewind) AddEvent(e *AllocatorEvent) {
-	if e.AtNs >= w.state.AtNs {
+	if e.AtNs >= w.state.AtNs || e.Op == OpSnapshotTaken { // snapshots may have the totals of another device
 		return
 	}
 	defer w.noteAllocated(e)
@@ -83,15 +82,13 @@ func (w *Rewind) addFree(e *AllocatorEvent, before PieceState) {
 	if _, known := w.oldBlocks[e.Ptr]; known || w.newBlocks[e.Ptr] {
 		return
 	}
-	b := EarlierBlock{Ptr: e.Ptr, Requested: e.Bytes, State: before}
+	b := EarlierBlock{Ptr: e.Ptr, Requested: e.Bytes, State: before, IsPredicted: true}
 	switch {
 	case e.Op == OpReportedFree:
-		b.State, b.Bytes = PieceBlock, e.Bytes
+		b.State, b.Bytes, b.IsPredicted = PieceBlock, e.Bytes, false
 	case e.Op == OpBlockFreeRequested && w.allocated >= 0 && e.Allocated >= 0:
-		size := w.allocated - e.Allocated
-		if size >= max(e.Bytes, 1) && size <= w.rules.RoundBlockSize(e.Bytes)+LargeSegmentBytes &&
-			size%BlockUnitBytes == 0 {
-			b.Bytes, b.IsPredicted = size, w.isPredicted
+		if size := w.allocated - e.Allocated; size >= e.Bytes && size%BlockUnitBytes == 0 {
+			b.Bytes = size
 		}
 	}
 	w.oldBlocks[e.Ptr] = b
@@ -99,8 +96,8 @@ func (w *Rewind) addFree(e *AllocatorEvent, before PieceState) {
 
 // noteAllocated sets the allocated bytes after an event.
 func (w *Rewind) noteAllocated(e *AllocatorEvent) {
-	w.allocated, w.isPredicted = e.Allocated, e.Op == OpBlockAllocated
-	if w.isPredicted && e.Allocated >= 0 {
+	w.allocated = e.Allocated
+	if e.Op == OpBlockAllocated && e.Allocated >= 0 {
 		w.allocated += w.rules.RoundBlockSize(e.Bytes)
 	}
 }
@@ -231,8 +228,7 @@ func (w *Rewind) fillSegment(s *EarlierSegment, blocks []EarlierBlock) bool {
 		if i+1 < len(blocks) {
 			next = blocks[i+1].Ptr
 		}
-		if b.Bytes == 0 || b.IsPredicted && b.Bytes > next-b.Ptr {
-			b.IsPredicted = true
+		if b.IsPredicted && (b.Bytes == 0 || b.Bytes > next-b.Ptr) {
 			b.Bytes = min(w.rules.RoundBlockSize(b.Requested), next-b.Ptr)
 			if !w.rules.splitsHole(next-b.Ptr, b.Bytes, s.IsSmall || s.IsExpandable) {
 				b.Bytes = next - b.Ptr

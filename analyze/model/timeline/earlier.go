@@ -21,6 +21,9 @@ var errAllRead = errors.New("all events are read")
 func (t *Timeline) readEarlierStates() error {
 	t.earlierStates = nil
 	startNs, untilNs := t.RecordingWindow().FromNs-1, int64(0)
+	if t.Scan.Events+t.Scan.AllocatorEvents > 0 { // some probes record before all of them do
+		startNs = min(startNs, t.Scan.firstNs-1)
+	}
 	rewinds := make(map[caching.AllocatorKey]*caching.Rewind)
 	var order []*caching.Rewind
 	for _, s := range t.Facts.EarlierStates {
