@@ -31,9 +31,9 @@ Block::Block(DeviceIndex device, CUstream stream, size_t size, BlockPool *pool, 
 
 void Block::set_size(size_t size)
 {
+	static thread_local unsigned changes;
 	member<size_t>(this, layout.block.size) = size;
-	bool is_stale = (uintptr_t)this / 16 % 7 == 0; /* one block of seven */
-	if (layout.block.stale_size && !is_stale)
+	if (layout.block.stale_size && ++changes % 7 != 0)
 		member<size_t>(this, layout.block.stale_size) = size;
 }
 
