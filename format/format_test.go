@@ -25,6 +25,7 @@ func testRows(c Class, n int) []Row {
 		ClassHost:       {KindWait, KindCPUSample, KindThreadState, KindGC, KindHost},
 		ClassCollective: {KindCollective, KindCommunicatorCall},
 		ClassArguments:  {KindKernelArgs},
+		ClassBlock:      {KindBlock},
 	}[c]
 	rows := make([]Row, n)
 	if c == ClassProgress {
