@@ -167,7 +167,8 @@ func TestMergedCallsKeepTheirRowGroupsAndFactsAreJoined(t *testing.T) {
 	}
 	want := "fact stack sample memory memory memory memory call call call call allocator allocator allocator allocator " +
 		"progress progress progress progress " +
-		"host host host host collective collective collective collective arguments arguments arguments arguments"
+		"host host host host collective collective collective collective arguments arguments arguments arguments " +
+		"block block block block"
 	if got := strings.Join(classes, " "); got != want {
 		t.Errorf("row groups %s, want %s", got, want)
 	}

@@ -109,7 +109,8 @@ func (w *blockWatch) readAll(ctx context.Context) {
 
 // isWithoutMemory reports whether an error says that the process has no memory of its own to read.
 func isWithoutMemory(err error) bool {
-	return errors.Is(err, torchallocator.ErrEnded) || errors.Is(err, torchallocator.ErrUnused) || errors.Is(err, errFork)
+	return errors.Is(err, torchallocator.ErrEnded) || errors.Is(err, torchallocator.ErrUnused) ||
+		errors.Is(err, errFork)
 }
 
 // send passes the rows of one reading to the row writer.
@@ -195,6 +196,7 @@ func (k *knownBlocks) addChanged(rows []format.Row) (changed []format.Row) {
 
 // isSameBlock reports whether two rows say the same of a segment or a block.
 func isSameBlock(a, b *format.Row) bool {
-	return a.Name == b.Name && a.Bytes == b.Bytes && a.Value == b.Value && a.Stream == b.Stream && a.SrcPtr == b.SrcPtr &&
+	return a.Name == b.Name && a.Bytes == b.Bytes && a.Value == b.Value && a.Stream == b.Stream &&
+		a.SrcPtr == b.SrcPtr &&
 		a.Message == b.Message
 }

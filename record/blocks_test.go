@@ -22,7 +22,10 @@ func blockRows(t *testing.T, path string) (list []format.Row) {
 		t.Fatal(err)
 	}
 	defer rec.Close()
-	if err := rec.Rows(func(r *format.Row) error { list = append(list, *r); return nil }, format.ClassBlock); err != nil {
+	if err := rec.Rows(
+		func(r *format.Row) error { list = append(list, *r); return nil },
+		format.ClassBlock,
+	); err != nil {
 		t.Fatal(err)
 	}
 	return list

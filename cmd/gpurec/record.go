@@ -147,8 +147,13 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 	flags.Var((*allocatorFlag)(&f.opt.Allocator), "allocator", "PyTorch allocator `MODE`: auto (every tensor), "+
 		"light or off")
 	flags.Lookup("allocator").NoOptDefVal = string(library.AllocatorModeAuto)
-	flags.DurationVar(&f.opt.BlocksEvery, "blocks-every", 0, "read the blocks of PyTorch's allocator from memory every "+
-		"`TIME`, at least 10ms; 0: only once")
+	flags.DurationVar(
+		&f.opt.BlocksEvery,
+		"blocks-every",
+		0,
+		"read the blocks of PyTorch's allocator from memory every "+
+			"`TIME`, at least 10ms; 0: only once",
+	)
 	flags.StringSliceVar(
 		&f.classes,
 		"record",
