@@ -146,7 +146,7 @@ type blockKey struct {
 	isSegment bool
 }
 
-// blockEntry is what a row says of a segment or a block. reading is the number of the last reading that had it.
+// blockEntry is a segment or a block, as its last row. reading is the number of the last reading that had it.
 type blockEntry struct {
 	row     format.Row
 	reading int
