@@ -2,7 +2,10 @@
 
 package torchallocator
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // State has all blocks of the caching allocator of one device at a moment.
 type State struct {
@@ -15,7 +18,34 @@ type State struct {
 	Segments                      []Segment // in order of address
 	Version                       string    // the newest version of PyTorch with this layout of blocks
 	Tries                         int       // readings until one was consistent
+	LimitBytes                    uint64    // limit of reserved bytes that the program has set; 0: none, or unknown
+	Totals                        []Total   // the allocator's statistics, and the same sums over the blocks
+	Calls, ReadBytes              int       // system calls and bytes of the reading that was accepted
 }
+
+// Total is a statistic of the allocator, and the sum over its blocks.
+type Total struct {
+	Name               string
+	Blocks, Statistics uint64
+}
+
+// BusyError is the reason if the allocator worked all the time. It wraps ErrBusy.
+type BusyError struct {
+	Tries  int
+	Holder int           // thread that held the allocator's lock during the whole time; 0: none did
+	Held   time.Duration // for how long at least, if Holder is not 0
+	State  *State        // the last reading, not proved; nil if it contradicts itself. Totals says which sums agree
+}
+
+func (e *BusyError) Error() string {
+	if e.Holder != 0 {
+		return fmt.Sprintf("thread %d held the allocator's lock for at least %v", e.Holder, e.Held)
+	}
+	return fmt.Sprintf("%v: readings that it interrupted: %d", ErrBusy, e.Tries)
+}
+
+// Unwrap returns ErrBusy.
+func (e *BusyError) Unwrap() error { return ErrBusy }
 
 // CountBlocks returns the number of blocks that the program or a stream uses.
 func (s *State) CountBlocks() (n int) {
