@@ -16,8 +16,8 @@ import (
 
 // Limits of reading the blocks from before the recording.
 const (
-	earlierBlocksTime    = 10 * time.Second // for each device
-	maxEarlierBlocksRead = 4                // processes at the same time
+	earlierBlocksTime    = 2 * time.Second // for each device
+	maxEarlierBlocksRead = 4               // processes at the same time
 )
 
 // errFork is the reason if a process has a copy of its parent's allocator.
@@ -91,7 +91,11 @@ func findAllocator(p *process.Process, lib *library.Library) (*torchallocator.Re
 	if !ok {
 		return nil, torchallocator.ErrUnused
 	}
-	return torchallocator.Open(torchallocator.ProcessMemory(p.Pid), variable)
+	r, err := torchallocator.Open(torchallocator.ProcessMemory(p.Pid), variable)
+	if err == nil {
+		r.Remember(lib.BuildID)
+	}
+	return r, err
 }
 
 // sendAllocatorState passes the blocks of an allocator to the row writer, or the reason why they are unknown.
