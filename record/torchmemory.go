@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/gpurec/gpurec/record/clock"
@@ -196,9 +197,9 @@ func (m *TorchMemory) Close() {
 // Reasons why there is no PyTorch allocator to read. TorchMemoryError wraps them, or an error of package torchallocator.
 var (
 	// ErrNoTorch is the reason if the process does not use PyTorch with CUDA.
-	ErrNoTorch = errors.New("it has not loaded PyTorch's libc10_cuda.so")
+	ErrNoTorch = errors.New("the process has not loaded PyTorch's libc10_cuda.so")
 	// ErrReplaced is the reason if the process executed another program since OpenTorchMemory.
-	ErrReplaced = errors.New("it has executed another program meanwhile")
+	ErrReplaced = errors.New("the process has executed another program meanwhile")
 	// ErrBlocked is the reason if the kernel does not finish a reading.
 	ErrBlocked = errors.New("reading its memory or its files does not return: its pages may be on a dead file server")
 
@@ -219,6 +220,9 @@ type TorchMemoryError struct {
 // Error names the process and the reason.
 func (e *TorchMemoryError) Error() string {
 	text := fmt.Sprintf("process %d (%s): %v", e.Pid, e.Comm, e.Err)
+	if predicate, ok := strings.CutPrefix(e.Err.Error(), "the process "); ok {
+		text = fmt.Sprintf("process %d (%s) %s", e.Pid, e.Comm, predicate)
+	}
 	switch n := len(e.Children); {
 	case n == 1:
 		text += fmt.Sprintf(", but its child %d has an allocator", e.Children[0])

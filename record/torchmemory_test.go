@@ -17,10 +17,11 @@ import (
 func TestTorchMemoryErrors(t *testing.T) {
 	testclass.Unit(t)
 	for want, e := range map[string]*TorchMemoryError{
-		"process 7 (a): it has not loaded PyTorch's libc10_cuda.so": {Pid: 7, Comm: "a", Err: ErrNoTorch},
-		"process 7 (a): it has not loaded PyTorch's libc10_cuda.so, but its child 8 has an allocator": {
+		"process 7 (a) has not loaded PyTorch's libc10_cuda.so": {Pid: 7, Comm: "a", Err: ErrNoTorch},
+		"process 7 (a) has not loaded PyTorch's libc10_cuda.so, but its child 8 has an allocator": {
 			Pid: 7, Comm: "a", Err: ErrNoTorch, Children: []int{8},
 		},
+		"process 7 (a) is a fork, and has only a copy of its parent's allocator": {Pid: 7, Comm: "a", Err: errFork},
 		"process 7 (a): none, but 2 of its children have an allocator": {
 			Pid: 7, Comm: "a", Err: errors.New("none"), Children: []int{8, 9},
 		},

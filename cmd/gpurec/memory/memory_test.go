@@ -122,6 +122,7 @@ func manySizes() *torchallocator.State {
 func hung(state *torchallocator.State) record.TorchReading {
 	if state != nil {
 		state.Totals[4].Blocks, state.Totals[13].Blocks = 7, 8
+		state.EndNs, state.Calls, state.ReadBytes, state.Version = state.AtNs, 0, 0, "" // as of a search
 	}
 	return record.TorchReading{
 		UnixNs: readAt, State: state,
@@ -140,7 +141,6 @@ func readings() map[string][]record.TorchReading {
 		}
 		return list
 	}
-	busy := &torchallocator.BusyError{Tries: 7, State: ordinaryState()}
 	return map[string][]record.TorchReading{
 		"ordinary":   proved(ordinaryState(), newState(1), newState(2), newState(3)),
 		"private":    proved(privatePools()),
@@ -150,7 +150,7 @@ func readings() map[string][]record.TorchReading {
 		"many":       proved(manySizes()),
 		"hung":       {hung(ordinaryState())},
 		"torn":       {hung(nil)},
-		"busy":       {{UnixNs: readAt, State: busy.State, Refused: busy}},
+		"busy":       {{UnixNs: readAt, Refused: &torchallocator.BusyError{Tries: 7}}},
 		"refused":    {{UnixNs: readAt, Refused: errors.New("gpurec does not know the layout")}},
 	}
 }

@@ -286,14 +286,17 @@ func sparseTable(m *Memory) *report.Table {
 	return t
 }
 
-// describeProof returns how many totals agree, and what the reading took.
+// describeProof returns how many totals agree, and what the reading took if it is proved.
 func describeProof(p *Proof) string {
-	text := fmt.Sprintf("%s; read in %s, %s, %s", describeAgreement(p), units.FormatDuration(p.ReadNs),
-		units.CountWithNoun(int64(p.Calls), "call"), units.FormatBytes(p.ReadBytes))
-	if p.Layout != "" {
-		text += "; PyTorch's layout " + p.Layout
+	text := describeAgreement(p)
+	if p.Calls > 0 {
+		text += fmt.Sprintf("; read in %s, %s, %s", units.FormatDuration(p.ReadNs),
+			units.CountWithNoun(int64(p.Calls), "call"), units.FormatBytes(p.ReadBytes))
 	}
-	return text
+	if p.Layout == "" {
+		return text + "; the layout was found by a search"
+	}
+	return text + "; PyTorch's layout " + p.Layout
 }
 
 func describeAgreement(p *Proof) string {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/gpurec/gpurec/analyze/units"
@@ -62,8 +63,8 @@ type changes struct {
 	GoneBytes  int64 `json:"gone_bytes"`
 }
 
-// Print prints the readings of all devices. Text leaves out devices that have no memory, and had none before; their
-// numbers are in the first line.
+// Print prints the readings of all devices. Text leaves out devices that have no memory, and had none before, unless all
+// are such devices; their numbers are in the first line.
 func (w *Watch) Print(readings []record.TorchReading) error {
 	lines, devices := make([]line, len(readings)), make([]Device, len(readings))
 	for i := range readings {
@@ -78,15 +79,21 @@ func (w *Watch) Print(readings []record.TorchReading) error {
 			return err
 		}
 	}
-	for i := range lines {
-		if l := &lines[i]; devices[i].IsEmpty() && (l.changes == nil || l.changes.GoneBlocks == 0) {
-			continue
-		}
-		if _, err := fmt.Fprintln(w.out, lines[i].String()); err != nil {
+	kept := slices.DeleteFunc(slices.Clone(lines), func(l line) bool { return l.isEmpty() })
+	if len(kept) == 0 {
+		kept = lines[:min(len(lines), 1)]
+	}
+	for i := range kept {
+		if _, err := fmt.Fprintln(w.out, kept[i].String()); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// isEmpty reports whether the device has no memory, and had none before.
+func (l *line) isEmpty() bool {
+	return l.lineTotals != nil && l.ReservedBytes == 0 && l.Blocks == 0 && (l.changes == nil || l.GoneBlocks == 0)
 }
 
 // Refuse prints why the process could not be read.
