@@ -118,7 +118,11 @@ func (s *Session) sendAllocatorState(pid, device int, state *torchallocator.Stat
 		note.StartNs = s.clock.UnixNs(uint64(state.AtNs))
 		fact.Blocks, fact.Segments, fact.Tries = state.CountBlocks(), len(state.Segments), state.Tries
 		fact.ReadNs = state.EndNs - state.AtNs
-		rows = allocatorBlockRows(state, note)
+		rows = allocatorBlockRows(state, format.Row{
+			Kind: format.KindAllocatorBlock, StartNs: note.StartNs, DurNs: state.EndNs - state.AtNs, Pid: note.Pid,
+			Device: note.Device, MemoryKind: format.MemoryTorch,
+			AllocatedBytes: int64(state.AllocatedBytes), ReservedBytes: int64(state.ReservedBytes),
+		})
 	}
 	text, err := json.Marshal(fact)
 	if err != nil {
@@ -128,18 +132,8 @@ func (s *Session) sendAllocatorState(pid, device int, state *torchallocator.Stat
 	s.pipeline.writer.Send(append(rows, note))
 }
 
-// allocatorBlockRows returns the rows of an allocator's segments and blocks. note has their process, device and time.
-func allocatorBlockRows(state *torchallocator.State, note format.Row) (rows []format.Row) {
-	row := format.Row{
-		Kind:           format.KindAllocatorBlock,
-		StartNs:        note.StartNs,
-		DurNs:          state.EndNs - state.AtNs,
-		Pid:            note.Pid,
-		Device:         note.Device,
-		MemoryKind:     format.MemoryTorch,
-		AllocatedBytes: int64(state.AllocatedBytes),
-		ReservedBytes:  int64(state.ReservedBytes),
-	}
+// allocatorBlockRows returns the rows of an allocator's segments and blocks. row has the columns that all of them share.
+func allocatorBlockRows(state *torchallocator.State, row format.Row) (rows []format.Row) {
 	names := map[torchallocator.Use]string{
 		torchallocator.Cached: format.BlockCached, torchallocator.Allocated: format.BlockAllocated,
 		torchallocator.AwaitsStream: format.BlockAwaitsStream,

@@ -152,7 +152,7 @@ func (img *image) read(keys []key) error {
 	for i := range pieces {
 		p := &pieces[i]
 		end := p.Address + uint64(len(p.Data))
-		for first := next; next < len(keys) && keys[next].at >= p.Address && keys[next].at+keys[next].length <= end; next++ {
+		for first := next; next < len(keys) && keys[next].at+keys[next].length <= end; next++ {
 			k := keys[next]
 			switch {
 			case !p.IsMissing:

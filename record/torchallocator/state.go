@@ -100,8 +100,8 @@ type BusyError struct {
 	// did. It is a thread id in the pid namespace of the process.
 	Holder int
 	Held   time.Duration // for how long at least, if Holder is not 0
-	// State is a reading while Holder held the lock. Its Totals say which sums agree. It is nil if Holder is 0, or if the
-	// reading contradicts itself.
+	// State is a reading while Holder held the lock. Its Totals say which sums agree. It is nil if Holder is 0, or if
+	// the reading contradicts itself.
 	State *State
 }
 
