@@ -66,8 +66,8 @@ func (m ProcessMemory) ReadParts(parts []Part) (calls int, err error) {
 // Bounds of one reading.
 const (
 	maxReadBytes    = 64 << 20
-	maxMissingParts = 64  // a consistent allocator has none
-	mergedGapBytes  = 256 // parts with at most so many bytes between them are read as one
+	maxMissingParts = 64   // a consistent allocator has none
+	mergedGapBytes  = 1024 // parts with at most so many bytes between them are read as one
 )
 
 // key names a part of the memory that a reading needs.
@@ -83,6 +83,8 @@ type image struct {
 	parts  map[key]*imagePart
 	pieces []Part // what is read: each has one or several parts
 	bytes  int    // of all pieces
+	// arena has the pieces of the last call of prepare. unused is its rest while pieces are planned.
+	arena, unused []byte
 	// calls and readBytes count what was read since the last reread. isLoaded is set if parts were loaded since then.
 	calls, readBytes int
 	isLoaded         bool
@@ -94,7 +96,7 @@ type image struct {
 type imagePart struct {
 	data   []byte
 	piece  int
-	isUsed bool // since the last rebuild
+	isUsed bool // since the last eviction
 }
 
 func newImage(m Memory) *image { return &image{memory: m, parts: make(map[key]*imagePart)} }
@@ -105,22 +107,34 @@ func (img *image) forget() {
 	img.pieces, img.bytes, img.missing = nil, 0, 0
 }
 
-// rereadsPerRebuild is the number of readings after which parts that were not needed any more are left out.
-const rereadsPerRebuild = 64
+// rereadsPerEviction is the number of readings after which parts that were not needed meanwhile are left out. Objects
+// come back to the same places in the heap, so parts that one reading does not need are often needed by a later one.
+const rereadsPerEviction = 64
 
-// prepare makes the next reread fast. It leaves out parts that are not needed any more or missing, and merges neighbors.
+// prepare makes the next reread fast: it merges parts that are neighbors, and leaves out missing ones.
 func (img *image) prepare() error {
-	if img.rereads++; img.rereads%rereadsPerRebuild != 0 && img.missing == 0 {
+	img.rereads++
+	mustEvict := img.rereads%rereadsPerEviction == 0
+	if !mustEvict && !img.isLoaded && img.missing == 0 {
 		return nil
 	}
 	var keys []key
 	for k, p := range img.parts {
-		if p.isUsed && !img.pieces[p.piece].IsMissing {
-			keys = append(keys, k)
+		if img.pieces[p.piece].IsMissing || mustEvict && !p.isUsed {
+			delete(img.parts, k)
+			continue
 		}
+		p.isUsed = p.isUsed && !mustEvict
+		keys = append(keys, k)
 	}
-	img.forget()
+	if cap(img.arena) < img.bytes {
+		img.arena = make([]byte, img.bytes+img.bytes/4)
+		clear(img.arena) // so that the kernel gives it memory now, and not while the allocator pauses
+	}
+	img.unused = img.arena
+	img.pieces, img.bytes, img.missing, img.isLoaded = nil, 0, 0, false
 	_, err := img.plan(keys)
+	img.unused = nil // the next plan takes the whole arena
 	return err
 }
 
@@ -222,8 +236,12 @@ func (img *image) plan(keys []key) (first int, err error) {
 		}
 		piece := len(img.pieces) - 1
 		for ; i < n; i++ {
-			data := img.pieces[piece].Data[keys[i].at-at:][:keys[i].length]
-			img.parts[keys[i]] = &imagePart{data: data, piece: piece}
+			p := img.parts[keys[i]]
+			if p == nil {
+				p = new(imagePart)
+				img.parts[keys[i]] = p
+			}
+			p.data, p.piece = img.pieces[piece].Data[keys[i].at-at:][:keys[i].length], piece
 		}
 	}
 	return first, nil
@@ -235,8 +253,17 @@ func (img *image) addPiece(at, end uint64) error {
 		return errTooLarge
 	}
 	img.bytes += int(end - at)
-	img.pieces = append(img.pieces, Part{Address: at, Data: make([]byte, end-at)})
+	img.pieces = append(img.pieces, Part{Address: at, Data: img.allocate(int(end - at))})
 	return nil
+}
+
+// allocate returns memory, of the arena as far as it goes.
+func (img *image) allocate(n int) (data []byte) {
+	if len(img.unused) < n {
+		return make([]byte, n)
+	}
+	data, img.unused = img.unused[:n:n], img.unused[n:]
+	return data
 }
 
 func (img *image) readPieces(pieces []Part) error {

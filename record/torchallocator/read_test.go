@@ -385,7 +385,7 @@ func readDamaged(ctx context.Context, a *fakeAllocator, random *rand.Rand, chang
 		return false, nil
 	}
 	r.sleep, r.quiet = func(time.Duration) {}, 0
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
 	defer cancel()
 	for device := range r.Devices() {
 		if state, err := r.Read(ctx, device); err == nil {
