@@ -25,6 +25,7 @@ func testRows(c Class, n int) []Row {
 		ClassHost:       {KindWait, KindCPUSample, KindThreadState, KindGC, KindHost},
 		ClassCollective: {KindCollective, KindCommunicatorCall},
 		ClassArguments:  {KindKernelArgs},
+		ClassBlock:      {KindBlock},
 	}[c]
 	rows := make([]Row, n)
 	if c == ClassProgress {
@@ -166,7 +167,8 @@ func TestMergedCallsKeepTheirRowGroupsAndFactsAreJoined(t *testing.T) {
 	}
 	want := "fact stack sample memory memory memory memory call call call call allocator allocator allocator allocator " +
 		"progress progress progress progress " +
-		"host host host host collective collective collective collective arguments arguments arguments arguments"
+		"host host host host collective collective collective collective arguments arguments arguments arguments " +
+		"block block block block"
 	if got := strings.Join(classes, " "); got != want {
 		t.Errorf("row groups %s, want %s", got, want)
 	}

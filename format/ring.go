@@ -50,6 +50,7 @@ var assumedRowBytes = [numRowClasses]float64{
 	ClassHost:       60,
 	ClassCollective: 100,
 	ClassArguments:  200,
+	ClassBlock:      60,
 }
 
 // holdsEvents reports whether a ring drops old rows of the class. A ring keeps facts and stacks,

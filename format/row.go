@@ -401,15 +401,16 @@ const (
 	ClassHost                    // what threads did outside of CUDA
 	ClassCollective              // calls of NCCL
 	ClassArguments               // arguments of kernel launches
+	ClassBlock                   // readings of the blocks of caching allocators
 	numRowClasses
 )
 
 // String returns the class's name, as in the column class: fact, stack, sample, memory, call,
-// allocator, progress, host, collective or arguments.
+// allocator, progress, host, collective, arguments or block.
 func (c Class) String() string {
 	return [...]string{
 		"fact", "stack", "sample", "memory", "call", "allocator", "progress", "host", "collective",
-		"arguments",
+		"arguments", "block",
 	}[c]
 }
 
@@ -431,6 +432,8 @@ func ClassOf(kind string) Class {
 		return ClassCollective
 	case KindKernelArgs:
 		return ClassArguments
+	case KindBlock:
+		return ClassBlock
 	case KindStack, KindStackAlias:
 		return ClassStack
 	case KindNVML, KindXid, KindCount:

@@ -16,8 +16,8 @@ import (
 
 // Limits of reading the blocks from before the recording.
 const (
-	earlierBlocksTime    = 10 * time.Second // for each device
-	maxEarlierBlocksRead = 4                // processes at the same time
+	earlierBlocksTime    = 2 * time.Second // for each device
+	maxEarlierBlocksRead = 4               // processes at the same time
 )
 
 // errFork is the reason if a process has a copy of its parent's allocator.
@@ -91,7 +91,11 @@ func findAllocator(p *process.Process, lib *library.Library) (*torchallocator.Re
 	if !ok {
 		return nil, torchallocator.ErrUnused
 	}
-	return torchallocator.Open(torchallocator.ProcessMemory(p.Pid), variable)
+	r, err := torchallocator.Open(torchallocator.ProcessMemory(p.Pid), variable)
+	if err == nil {
+		r.Remember(lib.BuildID)
+	}
+	return r, err
 }
 
 // sendAllocatorState passes the blocks of an allocator to the row writer, or the reason why they are unknown.
@@ -114,7 +118,11 @@ func (s *Session) sendAllocatorState(pid, device int, state *torchallocator.Stat
 		note.StartNs = s.clock.UnixNs(uint64(state.AtNs))
 		fact.Blocks, fact.Segments, fact.Tries = state.CountBlocks(), len(state.Segments), state.Tries
 		fact.ReadNs = state.EndNs - state.AtNs
-		rows = allocatorBlockRows(state, note)
+		rows = allocatorBlockRows(state, format.Row{
+			Kind: format.KindAllocatorBlock, StartNs: note.StartNs, DurNs: state.EndNs - state.AtNs, Pid: note.Pid,
+			Device: note.Device, MemoryKind: format.MemoryTorch,
+			AllocatedBytes: int64(state.AllocatedBytes), ReservedBytes: int64(state.ReservedBytes),
+		})
 	}
 	text, err := json.Marshal(fact)
 	if err != nil {
@@ -124,25 +132,15 @@ func (s *Session) sendAllocatorState(pid, device int, state *torchallocator.Stat
 	s.pipeline.writer.Send(append(rows, note))
 }
 
-// allocatorBlockRows returns the rows of an allocator's segments and blocks. note has their process, device and time.
-func allocatorBlockRows(state *torchallocator.State, note format.Row) (rows []format.Row) {
-	row := format.Row{
-		Kind:           format.KindAllocatorBlock,
-		StartNs:        note.StartNs,
-		DurNs:          state.EndNs - state.AtNs,
-		Pid:            note.Pid,
-		Device:         note.Device,
-		MemoryKind:     format.MemoryTorch,
-		AllocatedBytes: int64(state.AllocatedBytes),
-		ReservedBytes:  int64(state.ReservedBytes),
-	}
+// allocatorBlockRows returns the rows of an allocator's segments and blocks. row has the columns that all of them share.
+func allocatorBlockRows(state *torchallocator.State, row format.Row) (rows []format.Row) {
 	names := map[torchallocator.Use]string{
 		torchallocator.Cached: format.BlockCached, torchallocator.Allocated: format.BlockAllocated,
 		torchallocator.AwaitsStream: format.BlockAwaitsStream,
 	}
 	for i := range state.Segments {
 		segment := &state.Segments[i]
-		row.Stream, row.SrcPtr = int64(segment.Stream), poolNumber(segment.Pool)
+		row.Stream, row.SrcPtr = int64(segment.Stream), PoolNumber(segment.Pool)
 		row.Name, row.Message, row.Value = format.BlockSegment, format.BlocksLarge, 0
 		if segment.IsExpandable {
 			row.Name = format.BlockMappedRange
@@ -167,8 +165,8 @@ func allocatorBlockRows(state *torchallocator.State, note format.Row) (rows []fo
 	return rows
 }
 
-// poolNumber returns the number of a private pool in rows: n for pool {0, n}, -n for pool {n, 0}.
-func poolNumber(id torchallocator.PoolID) int64 {
+// PoolNumber returns the number of a private pool in rows: n for pool {0, n}, -n for pool {n, 0}.
+func PoolNumber(id torchallocator.PoolID) int64 {
 	if id[0] != 0 {
 		return -int64(id[0])
 	}

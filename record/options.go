@@ -92,6 +92,9 @@ type Options struct {
 	// NoEarlierBlocks leaves out the blocks that PyTorch's allocator had before the recording. Otherwise their
 	// bookkeeping is read once from the memory of each process whose allocator is recorded.
 	NoEarlierBlocks bool
+	// BlocksEvery is the time between readings of the blocks of PyTorch's allocator from the memory of the processes.
+	// 0: none. It needs no events of the allocator, so it works with library.AllocatorModeOff.
+	BlocksEvery time.Duration
 	// NoThreadStates leaves out snapshots of all threads of a process when it is silent, and at the end.
 	NoThreadStates bool
 	// Classes are the classes of calls to record, of format.RecordClasses; empty: all. Without

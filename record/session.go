@@ -49,6 +49,7 @@ type Session struct {
 	threadStates *threadstate.Recorder
 	// earlierBlocks has an element for each process whose blocks are being read.
 	earlierBlocks chan struct{}
+	blockReaders  blockReaders
 	// triggers keeps parts of a ring; nil: no trigger was asked for.
 	triggers *triggerLoop
 	// census reads the communicators of all processes at the start, at silence, and at the end.
@@ -84,6 +85,9 @@ func Start(opt Options) (_ *Session, err error) {
 	targets := s.opt.targets(s.warn)
 	if !opt.NoEarlierBlocks {
 		targets.OnEarlierAllocator = s.readEarlierBlocks
+	}
+	if opt.BlocksEvery > 0 {
+		targets.OnAllocator = s.readBlocks
 	}
 	if s.targets, err = target.Open(targets); err != nil {
 		return nil, err

@@ -44,7 +44,7 @@ func RewriteRecording(t testing.TB, from, to string, edit Rewriting) {
 
 func readAllRows(t testing.TB, rec *format.Recording) map[format.Class][]format.Row {
 	byClass := make(map[format.Class][]format.Row)
-	for class := format.ClassFact; class <= format.ClassArguments; class++ {
+	for class := format.ClassFact; class <= format.ClassBlock; class++ {
 		if class == format.ClassProgress {
 			continue
 		}

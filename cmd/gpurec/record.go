@@ -54,6 +54,10 @@ misses frames.
 PyTorch: by default gpurec records every tensor, segment and out-of-memory error. With
 --allocator light it records a third fewer events: block sizes instead of tensor sizes,
 and totals. This is also the fallback for PyTorch builds that expose nothing else.
+What was allocated before, gpurec reads once from the memory of the process. With
+--blocks-every 1s it reads all blocks again every second. This costs the process nothing
+measurable, so with --allocator off it shows for hours which sizes of blocks grow:
+"gpurec analyze blocks".
 
 Overhead: above 8,000 kernel launches a second, gpurec records the duration and result of
 launches for 1 second in 10. It stops recording getters such as cuCtxGetCurrent above
@@ -143,6 +147,13 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 	flags.Var((*allocatorFlag)(&f.opt.Allocator), "allocator", "PyTorch allocator `MODE`: auto (every tensor), "+
 		"light or off")
 	flags.Lookup("allocator").NoOptDefVal = string(library.AllocatorModeAuto)
+	flags.DurationVar(
+		&f.opt.BlocksEvery,
+		"blocks-every",
+		0,
+		"read the blocks of PyTorch's allocator from memory every "+
+			"`TIME`, at least 10ms; 0: only once",
+	)
 	flags.StringSliceVar(
 		&f.classes,
 		"record",

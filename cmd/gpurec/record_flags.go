@@ -189,6 +189,13 @@ func (f *recordFlags) checkFlags(command []string) error {
 		return message.Usagef(help, "-d %v is negative", f.opt.Duration)
 	case f.opt.NVMLInterval < 0 || f.opt.NVMLInterval > 0 && f.opt.NVMLInterval < time.Millisecond:
 		return message.Usagef(help, "--nvml-interval %v: must be at least 1ms, or 0 for no samples", f.opt.NVMLInterval)
+	case f.opt.BlocksEvery < 0 || f.opt.BlocksEvery > 0 && f.opt.BlocksEvery < 10*time.Millisecond:
+		return message.Usagef(
+			"sudo gpurec record --blocks-every 1s …",
+			"--blocks-every %v: must be at least 10ms, or 0 "+
+				"for one reading at the start",
+			f.opt.BlocksEvery,
+		)
 	case f.opt.SegmentInterval < 100*time.Millisecond:
 		return message.Usagef(help, "--segment-interval %v: must be at least 100ms", f.opt.SegmentInterval)
 	}

@@ -6,11 +6,13 @@
 #include "block.h"
 #include "ledger.h"
 
+#include <array>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <vector>
 
@@ -48,14 +50,38 @@ struct AllocParams {
 	Block *block = nullptr;
 };
 
+/* The limit of reserved bytes. */
+struct MemoryLimit {
+	size_t total_allocated_memory = 0;             /* reserved bytes */
+	std::optional<size_t> allowed_memory_maximum;
+};
+
+/* What recorders see of an allocator with SIMTORCH_BROKEN=kinds: a copy of the statistics, with a
+ * fourth kind of pools that is not used. The area has the pools and tables themselves. */
+struct WideHead {
+	std::recursive_mutex mutex;                    /* always free */
+	std::array<std::array<CachingDeviceAllocator::Stat, CachingDeviceAllocator::STAT_TYPES + 1>, 9> stats;
+	alignas(8) std::byte area[AREA_BYTES] = {};
+};
+
 class DeviceCachingAllocator {
-	/* The members down to active_blocks, and graph_pools, as in PyTorch: recorders read them. */
+	/* As in PyTorch: recorders and probes read them. */
 	mutable std::recursive_mutex mutex;
 	DeviceStats stats;
-
 	DeviceIndex device_id;
-	BlockPool large_blocks{false}, small_blocks{true};
-	FlatHash<Block *> active_blocks;               /* allocated, or still in use by a stream */
+	/* Has the members that recorders read, at the places of the layout. */
+	alignas(8) std::byte own_area[AREA_BYTES] = {};
+
+	std::unique_ptr<WideHead> wide_head;           /* NULL, except for SIMTORCH_BROKEN=kinds */
+	std::byte *area = own_area;
+	BlockPool &large_blocks = member<BlockPool>(area, layout.device.large_blocks);
+	BlockPool &small_blocks = member<BlockPool>(area, layout.device.small_blocks);
+	/* allocated, or still in use by a stream */
+	FlatHash<Block *> &active_blocks = member<FlatHash<Block *>>(area, layout.device.active_blocks);
+	MemoryLimit &memory = member<MemoryLimit>(area, layout.device.memory);
+	using GraphPools = FlatHash<std::pair<MempoolId_t, std::unique_ptr<PrivatePool>>>;
+	GraphPools &graph_pools = member<GraphPools>(area, layout.device.graph_pools);
+
 	std::map<CUstream, std::deque<std::pair<CUevent, Block *>>> cuda_events;
 	std::vector<CUevent> idle_events;
 	std::vector<std::unique_ptr<ExpandableSegment>> segments_;
@@ -63,21 +89,18 @@ class DeviceCachingAllocator {
 	/* Active redirections to private pools: the filter selects streams. The last match wins. */
 	using Filter = std::function<bool(CUstream)>;
 	std::vector<std::pair<MempoolId_t, Filter>> captures_underway;
-	FlatHash<std::pair<MempoolId_t, std::unique_ptr<PrivatePool>>> graph_pools;
 	std::map<MempoolId_t, PrivatePool *> graph_pools_freeable;
 	/* Freed during a capture, when events cannot be used. */
 	std::vector<Block *> deferred_blocks;
 	std::map<Block *, std::set<CUstream>> block_to_cudagraph_stream_uses;
-
-	bool has_limit = false;                        /* a limit of reserved bytes is set */
-	size_t limit = 0;
 
 	/* PyTorch's memory history, always off in simtorch. */
 	bool record_history = false;
 	std::vector<std::function<void(TraceEntry::Action, uint64_t, size_t, CUstream, DeviceIndex)>> trace_trackers_;
 
 public:
-	explicit DeviceCachingAllocator(DeviceIndex device) : device_id(device) {}
+	explicit DeviceCachingAllocator(DeviceIndex device);
+	const void *head() const;      /* the object that recorders see */
 
 	Block *malloc(size_t orig_size, CUstream stream);
 	void free(Block *block);
@@ -123,6 +146,7 @@ private:
 
 	void increase(StatArray &stat, const BlockPool &pool, size_t amount);
 	void decrease(StatArray &stat, const BlockPool &pool, size_t amount);
+	void copy_to_wide_head(const StatArray &stat);
 
 	void record_trace(TraceEntry::Action action, TRACE_ADDRESS addr, size_t size, CUstream stream, DeviceIndex device,
 			  TRACE_POOL(MempoolId_t mempool_id) std::shared_ptr<GatheredContext> context);
@@ -130,7 +154,7 @@ private:
 		   size_t block_size);
 	void trace(TraceEntry::Action action, const Block *block, size_t size)
 	{
-		trace(action, (uint64_t)block->ptr, size, block->stream, device_id, block->pool->id(), block->size);
+		trace(action, (uint64_t)block->ptr(), size, block->stream(), device_id, block->pool()->id(), block->size());
 	}
 	void report(void *ptr, int64_t bytes);
 };

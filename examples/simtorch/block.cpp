@@ -1,33 +1,94 @@
 #include "block.h"
 
 #include <algorithm>
+#include <array>
 #include <tuple>
 
 namespace c10::cuda::CUDACachingAllocator::Native {
 
+Block::Block(DeviceIndex device, CUstream stream, size_t size, BlockPool *pool, char *ptr) : device_(device), stream_(stream)
+{
+	const BlockLayout &l = layout.block;
+	using SharedPointer = std::array<void *, 2>; /* NULL: the memory history is off */
+	new (&stream_uses()) FlatHash<CUstream>;
+	member<int>(this, l.registration_counter) = -1; /* not used */
+	member<BlockPool *>(this, l.pool) = pool;
+	member<size_t>(this, l.gc_count_base) = 0;      /* not used */
+	member<SharedPointer>(this, l.context_when_allocated) = {};
+	member<SharedPointer>(this, l.context_when_segment_allocated) = {};
+	this->ptr() = ptr;
+	requested_size() = 0;
+	allocated() = false;
+	mapped() = true;
+	prev() = next() = nullptr;
+	event_count() = 0;
+	expandable() = nullptr;
+	if (l.stale_size)
+		member<size_t>(this, l.stale_size) = size;
+	set_size(size);
+	write_unknown_words(this, l.unknown);
+}
+
+void Block::set_size(size_t size)
+{
+	static thread_local unsigned changes;
+	member<size_t>(this, layout.block.size) = size;
+	if (layout.block.stale_size && ++changes % 7 != 0)
+		member<size_t>(this, layout.block.stale_size) = size;
+}
+
 void Block::insert_between(Block *before, Block *after)
 {
-	prev = before;
-	next = after;
+	prev() = before;
+	next() = after;
 	if (before)
-		before->next = this;
+		before->next() = this;
 	if (after)
-		after->prev = this;
+		after->prev() = this;
 }
 
 bool by_size(const Block *a, const Block *b)
 {
-	return std::make_tuple((uintptr_t)a->stream, a->size, a->ptr) < std::make_tuple((uintptr_t)b->stream, b->size, b->ptr);
+	return std::make_tuple((uintptr_t)a->stream(), a->size(), a->ptr()) < std::make_tuple((uintptr_t)b->stream(), b->size(), b->ptr());
 }
 
 bool by_address(const Block *a, const Block *b)
 {
-	return std::make_tuple((uintptr_t)a->stream, a->ptr) < std::make_tuple((uintptr_t)b->stream, b->ptr);
+	return std::make_tuple((uintptr_t)a->stream(), a->ptr()) < std::make_tuple((uintptr_t)b->stream(), b->ptr());
+}
+
+BlockPool::BlockPool(bool is_small, PrivatePool *owner)
+{
+	new (&blocks()) Set(by_size);
+	new (&unmapped()) Set(by_address);
+	member<bool>(this, layout.pool.is_small) = is_small;
+	member<PrivatePool *>(this, layout.pool.owner) = owner;
+	member<size_t>(this, layout.pool.get_free_blocks_call_count) = 0; /* not used */
+	write_unknown_words(this, layout.pool.unknown);
+}
+
+BlockPool::~BlockPool()
+{
+	std::destroy_at(&blocks());
+	std::destroy_at(&unmapped());
 }
 
 MempoolId_t BlockPool::id() const
 {
-	return owner ? owner->id : MempoolId_t{0, 0};
+	return owner() ? owner()->id : MempoolId_t{0, 0};
+}
+
+PrivatePool::PrivatePool(MempoolId_t id) : id(id)
+{
+	new (&large_blocks()) BlockPool(false, this);
+	new (&small_blocks()) BlockPool(true, this);
+	write_unknown_words(this, layout.private_pool.unknown);
+}
+
+PrivatePool::~PrivatePool()
+{
+	std::destroy_at(&large_blocks());
+	std::destroy_at(&small_blocks());
 }
 
 /* PyTorch reserves address space for nine eighths of the memory. simcuda has less address space,

@@ -8,7 +8,7 @@ set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:-$here/../../build/simtorch}
-mkdir -p "$out/stripped" "$out/other" "$out/renamed" "$out/silent" "$out/shifted"
+mkdir -p "$out/stripped" "$out/other" "$out/renamed" "$out/silent"
 out=$(cd "$out" && pwd)
 cd "$here"
 cxx=${CXX:-c++}
@@ -45,16 +45,15 @@ build_allocator() {
 }
 
 cuda="-L$out/../simcuda -l:libcuda.so.1"
-allocator="allocator.cpp segments.cpp events.cpp pools.cpp stats.cpp trace.cpp block.cpp driver.cpp ledger.cpp native.cpp"
+allocator="layout.cpp allocator.cpp segments.cpp events.cpp pools.cpp stats.cpp trace.cpp block.cpp driver.cpp ledger.cpp native.cpp"
 silent="-Drecord_trace=keep_history -DreportMemoryUsageToProfiler=reportToProfiler"
 build libc10.so c10.cpp $library -Wl,-soname,libc10.so
 build silent/libc10.so c10.cpp $silent $library -Wl,-soname,libc10.so
 build_allocator . -L"$out"
 # Variants of the library. stripped has no .symtab. other has the parameters of record_trace in
 # PyTorch 2.3. renamed has record_trace under another name, so a recorder has only the calls of
-# reportMemoryUsageToProfiler, and no function of the engine. silent lacks both names. shifted has two more words in each block.
+# reportMemoryUsageToProfiler, and no function of the engine. silent lacks both names.
 build_allocator other -DSIMTORCH_OTHER -L"$out"
-build_allocator shifted -DSIMTORCH_SHIFTED -L"$out"
 build_allocator renamed -Drecord_trace=keep_history -L"$out"
 build_allocator silent $silent -L"$out/silent"
 for job in $jobs; do
@@ -77,7 +76,7 @@ program="-O1 -fno-omit-frame-pointer -rdynamic -L$out -Wl,--no-as-needed -lc10_c
 build tensors tensors.cpp $program
 build tensorleak tensorleak.cpp $program
 # Programs load the libraries of their own folder.
-for variant in stripped other renamed silent shifted; do
+for variant in stripped other renamed silent; do
 	[ $variant = silent ] || cp -u "$out/libc10.so" "$out/$variant/"
 	cp -u "$out/tensors" "$out/tensorleak" "$out/$variant/"
 done

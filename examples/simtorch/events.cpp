@@ -7,9 +7,9 @@ namespace c10::cuda::CUDACachingAllocator::Native {
 void DeviceCachingAllocator::recordStream(Block *block, CUstream stream)
 {
 	std::lock_guard<std::recursive_mutex> lock(mutex);
-	if (stream == block->stream)
+	if (stream == block->stream())
 		return;
-	block->stream_uses.insert(stream);
+	block->stream_uses().insert(stream);
 	if (!captures_underway.empty())
 		block_to_cudagraph_stream_uses[block].insert(stream);
 }
@@ -29,12 +29,12 @@ CUevent DeviceCachingAllocator::create_event_internal()
 
 FRAME void DeviceCachingAllocator::insert_events(Block *block)
 {
-	FlatHash<CUstream> streams = std::move(block->stream_uses);
+	FlatHash<CUstream> streams = std::move(block->stream_uses());
 	block_to_cudagraph_stream_uses.erase(block);
 	for (CUstream stream : streams) {
 		CUevent event = create_event_internal();
 		CU(cuEventRecord, event, stream);
-		block->event_count++;
+		block->event_count()++;
 		cuda_events[stream].emplace_back(event, block);
 	}
 }
@@ -47,9 +47,9 @@ void DeviceCachingAllocator::insert_events_deferred_until_no_capture()
 		auto uses = block_to_cudagraph_stream_uses.find(block);
 		if (uses != block_to_cudagraph_stream_uses.end())
 			for (CUstream stream : uses->second)
-				block->stream_uses.erase(stream);
+				block->stream_uses().erase(stream);
 		insert_events(block);
-		if (block->event_count == 0)
+		if (block->event_count() == 0)
 			free_block(block);
 	}
 	deferred_blocks.clear();
@@ -67,7 +67,7 @@ FRAME void DeviceCachingAllocator::process_events()
 				break;
 			driver_check(result, "cuEventQuery");
 			idle_events.push_back(event);
-			if (--block->event_count == 0)
+			if (--block->event_count() == 0)
 				free_block(block);
 			queue.pop_front();
 		}
@@ -84,13 +84,13 @@ FRAME void DeviceCachingAllocator::synchronize_and_free_events(PrivatePool *pool
 		auto &queue = it->second;
 		for (auto e = queue.begin(); e != queue.end();) {
 			auto [event, block] = *e;
-			if (pool && block->pool->owner != pool) {
+			if (pool && block->pool()->owner() != pool) {
 				++e;
 				continue;
 			}
 			CU(cuEventSynchronize, event);
 			idle_events.push_back(event);
-			if (--block->event_count == 0)
+			if (--block->event_count() == 0)
 				free_block(block);
 			e = queue.erase(e);
 		}

@@ -5,6 +5,8 @@
 #ifndef SIMTORCH_FLATHASH_H
 #define SIMTORCH_FLATHASH_H
 
+#include "layout.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -28,12 +30,12 @@ template <typename Value> class FlatHash {
 	uint64_t mask = 0;             /* number of slots - 1 */
 	int8_t shift = 63;             /* 64 - log2 of the number of slots, at least one bit */
 	int8_t reach = 4;
-	float load = 0.5f;             /* most entries for each slot */
+	float load = layout.max_load;
 	uint64_t count = 0;
 
 	static uint64_t last_of(uint64_t slots, uint64_t reach) { return slots + reach - 1; }
 	uint64_t last() const { return last_of(mask + 1, (uint64_t)reach); }
-	uint64_t slot_of(uint64_t hash) const { return mask ? (hash * 11400714819323198485ull) >> shift & mask : 0; }
+	uint64_t slot_of(uint64_t hash) const { return mask ? (hash * layout.hash_factor) >> shift & mask : 0; }
 
 	/* Puts a value into the table, or returns false if no place is near its slot. */
 	bool put(Value &value)

@@ -8,42 +8,114 @@
 #include <cstdlib>
 #include <unordered_map>
 
+namespace c10::cuda::CUDACachingAllocator {
+
+/* The base class of PyTorch's allocators. Recorders read the name of an allocator's class from its
+ * type information. */
+class CUDAAllocator {
+public:
+	virtual ~CUDAAllocator() = default;
+};
+
+} // namespace c10::cuda::CUDACachingAllocator
+
 namespace c10::cuda::CUDACachingAllocator::Native {
 
-class NativeCachingAllocator {
+class NativeCachingAllocator : public CUDAAllocator {
+	/* Twice as much as recorders search: the vector that they find is heads. */
+	std::byte area[2 * NATIVE_BYTES] = {};
 	std::mutex mutex;
 	std::unordered_map<void *, std::pair<DeviceCachingAllocator *, Block *>> allocated_blocks;
 
 public:
 	std::vector<std::unique_ptr<DeviceCachingAllocator>> device_allocator;
 
+	NativeCachingAllocator();
 	void init();
 	void malloc(void **ptr, DeviceIndex device, size_t size, CUstream stream);
 	void free(void *ptr);
 	void recordStream(void *ptr, CUstream stream);
 
 private:
+	/* The device allocators as recorders see them. */
+	std::vector<const void *> &heads() { return member<std::vector<const void *>>(this, layout.native.device_allocator); }
 	std::pair<DeviceCachingAllocator *, Block *> get_allocated_block(void *ptr, bool remove);
 };
 
+} // namespace c10::cuda::CUDACachingAllocator::Native
+
+/* Allocators of other classes, for SIMTORCH_BROKEN. They differ from PyTorch's in nothing else. */
+namespace c10::cuda::CUDACachingAllocator {
+using Native::NativeCachingAllocator;
+namespace Native {
+struct OtherCachingAllocator : CUDAAllocator {
+	NativeCachingAllocator native;
+};
+} // namespace Native
+namespace CudaMallocAsync {
+struct CudaMallocAsyncAllocator : CUDAAllocator {
+	NativeCachingAllocator native;
+};
+} // namespace CudaMallocAsync
+} // namespace c10::cuda::CUDACachingAllocator
+namespace torch::cuda::CUDAPluggableAllocator {
+struct CUDAPluggableAllocator : c10::cuda::CUDACachingAllocator::CUDAAllocator {
+	c10::cuda::CUDACachingAllocator::NativeCachingAllocator native;
+};
+} // namespace torch::cuda::CUDAPluggableAllocator
+
+namespace c10::cuda::CUDACachingAllocator::Native {
+
+struct Chosen {
+	CUDAAllocator *allocator;
+	NativeCachingAllocator *native; /* the same, or a part of it */
+};
+
+template <typename Other> static Chosen choose()
+{
+	Other *other = new Other;
+	return {other, &other->native};
+}
+
+static Chosen choose_allocator()
+{
+	switch (layout.broken) {
+	case Broken::CLASS: return choose<OtherCachingAllocator>();
+	case Broken::ASYNC: return choose<CudaMallocAsync::CudaMallocAsyncAllocator>();
+	case Broken::PLUGGABLE: return choose<torch::cuda::CUDAPluggableAllocator::CUDAPluggableAllocator>();
+	default: break;
+	}
+	NativeCachingAllocator *native = new NativeCachingAllocator;
+	return {native, native};
+}
+
 /* Never destroyed: programs free tensors until the end of the process. */
-static NativeCachingAllocator &allocator = *new NativeCachingAllocator;
+static const Chosen chosen = choose_allocator();
+static NativeCachingAllocator &allocator = *chosen.native;
 
 } // namespace c10::cuda::CUDACachingAllocator::Native
 
 /* The allocator in use. Recorders find it by this name. */
 namespace c10::cuda::CUDACachingAllocator {
-EXPORT std::atomic<Native::NativeCachingAllocator *> allocator = &Native::allocator;
+EXPORT std::atomic<CUDAAllocator *> allocator = Native::chosen.allocator;
 }
 
 namespace c10::cuda::CUDACachingAllocator::Native {
+
+NativeCachingAllocator::NativeCachingAllocator()
+{
+	write_unknown_words(this, layout.native.unknown);
+	new (&heads()) std::vector<const void *>;
+}
 
 void NativeCachingAllocator::init()
 {
 	int devices = driver_start();
 	std::lock_guard<std::mutex> lock(mutex);
-	for (int i = (int)device_allocator.size(); i < devices; i++)
+	for (int i = (int)device_allocator.size(); i < devices; i++) {
 		device_allocator.push_back(std::make_unique<DeviceCachingAllocator>((DeviceIndex)i));
+		heads().push_back(device_allocator.back()->head());
+	}
 }
 
 FRAME void NativeCachingAllocator::malloc(void **ptr, DeviceIndex device, size_t size, CUstream stream)
@@ -51,8 +123,8 @@ FRAME void NativeCachingAllocator::malloc(void **ptr, DeviceIndex device, size_t
 	DeviceCachingAllocator *owner = device_allocator.at((size_t)device).get();
 	Block *block = owner->malloc(size, stream);
 	std::lock_guard<std::mutex> lock(mutex);
-	*ptr = block->ptr;
-	allocated_blocks[block->ptr] = {owner, block};
+	*ptr = block->ptr();
+	allocated_blocks[block->ptr()] = {owner, block};
 }
 
 std::pair<DeviceCachingAllocator *, Block *> NativeCachingAllocator::get_allocated_block(void *ptr, bool remove)

@@ -61,6 +61,17 @@ for conf in expandable_segments:False expandable_segments:True; do
 	run tensors --events 10000 --threads 4 --devices 2 --streams 3
 	SIMCUDA_MEMORY=400M run tensors --events 10000 --threads 4
 done
+# The programs check the statistics against the blocks, so a broken layout is only different for others.
+for seed in 1 2 3; do
+	SIMTORCH_LAYOUT=$seed run tensors --events 5000 --seed $seed --threads 2 --devices 2
+	SIMTORCH_LAYOUT=$seed PYTORCH_CUDA_ALLOC_CONF= run tensors --events 5000 --seed $seed --threads 2 --devices 2
+done
+for broken in kinds load sets hash stale chain class async pluggable; do
+	SIMTORCH_BROKEN=$broken SIMTORCH_LAYOUT=1 run tensors --events 2000
+done
+SIMTORCH_BROKEN=totals SIMTORCH_LEDGER= "$out/tensors" --events 2000 >/dev/null 2>&1 || fail "SIMTORCH_BROKEN=totals failed"
+SIMTORCH_BROKEN=no "$out/tensors" --events 2000 >/dev/null 2>&1 && fail "an unknown name in SIMTORCH_BROKEN was accepted"
+SIMTORCH_LAYOUT=x "$out/tensors" --events 2000 >/dev/null 2>&1 && fail "SIMTORCH_LAYOUT=x was accepted"
 PYTORCH_CUDA_ALLOC_CONF= run stripped/tensors --events 2000
 PYTORCH_CUDA_ALLOC_CONF= run other/tensors --events 2000
 PYTORCH_CUDA_ALLOC_CONF= run renamed/tensors --events 2000 --host 10
@@ -69,11 +80,14 @@ SIMTORCH_LEDGER_SYNC=1 run tensors --events 2000
 run tensorleak --steps 20 --step-ms 0
 
 # One thread with the same seed gives the same events, except for addresses, times and threads.
-for again in 1 2; do
+for again in 1 2 3; do
+	[ $again = 3 ] && export SIMTORCH_LAYOUT=7
 	SIMCUDA_TIME=off run tensors --events 5000 >/dev/null
 	cut -f 1,6,8,10-15 "$ledger" | grep '^event' > "$ledger.$again"
 done
+unset SIMTORCH_LAYOUT
 cmp -s "$ledger.1" "$ledger.2" || fail "two runs with the same seed gave different events"
+cmp -s "$ledger.1" "$ledger.3" || fail "another layout gave different events"
 
 for script in leak_list leak_graph leak_hook leak_caller leak_backward no_leak; do
 	: > "$ledger"

@@ -7,7 +7,7 @@ namespace c10::cuda::CUDACachingAllocator::Native {
 
 static CachingDeviceAllocator::StatType half(const BlockPool &pool)
 {
-	return pool.is_small ? CachingDeviceAllocator::SMALL_POOL : CachingDeviceAllocator::LARGE_POOL;
+	return pool.is_small() ? CachingDeviceAllocator::SMALL_POOL : CachingDeviceAllocator::LARGE_POOL;
 }
 
 void DeviceCachingAllocator::increase(StatArray &stat, const BlockPool &pool, size_t amount)
@@ -17,6 +17,7 @@ void DeviceCachingAllocator::increase(StatArray &stat, const BlockPool &pool, si
 		stat[i].peak = std::max(stat[i].peak, stat[i].current);
 		stat[i].allocated += (int64_t)amount;
 	}
+	copy_to_wide_head(stat);
 }
 
 void DeviceCachingAllocator::decrease(StatArray &stat, const BlockPool &pool, size_t amount)
@@ -25,6 +26,13 @@ void DeviceCachingAllocator::decrease(StatArray &stat, const BlockPool &pool, si
 		stat[i].current -= (int64_t)amount;
 		stat[i].freed += (int64_t)amount;
 	}
+	copy_to_wide_head(stat);
+}
+
+inline void DeviceCachingAllocator::copy_to_wide_head(const StatArray &stat)
+{
+	if (wide_head)
+		std::copy(stat.begin(), stat.end(), wide_head->stats[(size_t)(&stat - &stats.allocation)].begin());
 }
 
 void DeviceCachingAllocator::checkpoint()
@@ -68,31 +76,31 @@ void require(bool condition, const char *what)
 
 void Sums::add_segment(const Block *head)
 {
-	segment += !head->expandable;
-	for (const Block *b = head; b; b = b->next) {
-		require(!b->next || b->next->prev == b, "the links between two blocks");
-		require(!b->next || b->next->ptr == b->ptr + b->size, "a gap between blocks");
-		require(b->size > 0 && b->size % kMinBlockSize == 0, "a block size that is not a multiple of 512");
-		require(!b->next || b->in_use() || b->next->in_use() || b->mapped != b->next->mapped, "two free blocks that were not merged");
-		require(!b->in_use() || b->requested_size <= b->size, "a block smaller than the request");
-		if (b->mapped)
+	segment += !head->expandable();
+	for (const Block *b = head; b; b = b->next()) {
+		require(!b->next() || b->next()->prev() == b, "the links between two blocks");
+		require(!b->next() || b->next()->ptr() == b->ptr() + b->size(), "a gap between blocks");
+		require(b->size() > 0 && b->size() % kMinBlockSize == 0, "a block size that is not a multiple of 512");
+		require(!b->next() || b->in_use() || b->next()->in_use() || b->mapped() != b->next()->mapped(), "two free blocks that were not merged");
+		require(!b->in_use() || b->requested_size() <= b->size(), "a block smaller than the request");
+		if (b->mapped())
 			add(b);
 	}
 }
 
 void Sums::add(const Block *b)
 {
-	reserved_bytes += (int64_t)b->size;
+	reserved_bytes += (int64_t)b->size();
 	if (b->in_use()) {
 		active++;
-		active_bytes += (int64_t)b->size;
-		requested_bytes += (int64_t)b->requested_size;
-	} else if (b->is_split() && !b->expandable) {
+		active_bytes += (int64_t)b->size() + layout.extra_active_bytes;
+		requested_bytes += (int64_t)b->requested_size();
+	} else if (b->is_split() && !b->expandable()) {
 		inactive_split++;
-		inactive_split_bytes += (int64_t)b->size;
+		inactive_split_bytes += (int64_t)b->size();
 	}
-	allocation += b->allocated;
-	allocated_bytes += b->allocated ? (int64_t)b->size : 0;
+	allocation += b->allocated();
+	allocated_bytes += b->allocated() ? (int64_t)b->size() : 0;
 }
 
 } // namespace
@@ -102,14 +110,14 @@ void DeviceCachingAllocator::verify()
 	std::lock_guard<std::recursive_mutex> lock(mutex);
 	std::set<const Block *> heads;
 	auto add = [&](const Block *b) {
-		while (b->prev)
-			b = b->prev;
+		while (b->prev())
+			b = b->prev();
 		heads.insert(b);
 	};
 	auto add_pool = [&](const BlockPool &pool) {
-		for (const Block *b : pool.blocks)
+		for (const Block *b : pool.blocks())
 			add(b);
-		for (const Block *b : pool.unmapped)
+		for (const Block *b : pool.unmapped())
 			add(b);
 	};
 	for (const Block *b : active_blocks)
@@ -117,8 +125,8 @@ void DeviceCachingAllocator::verify()
 	add_pool(small_blocks);
 	add_pool(large_blocks);
 	for (auto &[id, pool] : graph_pools) {
-		add_pool(pool->small_blocks);
-		add_pool(pool->large_blocks);
+		add_pool(pool->small_blocks());
+		add_pool(pool->large_blocks());
 	}
 	Sums sums;
 	for (const Block *head : heads)

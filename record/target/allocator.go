@@ -58,11 +58,17 @@ func (s *Set) forgetReplacedAllocator(libs []*library.Library, pid int) {
 func (s *Set) noteAllocator(libs []*library.Library, p *process.Process) {
 	w := &s.allocators
 	lib, reports := library.FirstOfKind(libs, library.KindAllocator), library.FirstOfKind(libs, library.KindReports)
-	if lib == nil || s.opt.Allocator == library.AllocatorModeOff || w.library[p.Pid] == lib.ID ||
-		reports == nil && w.isLoadingLibc10(p.Pid) {
+	isOff := s.opt.Allocator == library.AllocatorModeOff
+	if lib == nil || w.library[p.Pid] == lib.ID || reports == nil && !isOff && w.isLoadingLibc10(p.Pid) {
 		return
 	}
 	w.library[p.Pid] = lib.ID
+	if s.opt.OnAllocator != nil {
+		s.opt.OnAllocator(p.Pid, lib)
+	}
+	if isOff {
+		return
+	}
 	fact := format.AllocatorFact{
 		Allocator: format.MemoryTorch,
 		Library:   lib.Path,

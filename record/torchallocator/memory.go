@@ -3,6 +3,7 @@
 package torchallocator
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"slices"
@@ -10,146 +11,284 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const pageBytes = 4096
-
 // Memory is the memory of a process.
 type Memory interface {
-	// ReadPages fills pages from page-aligned addresses of the process. A page that it cannot read is nil afterwards.
-	// It returns ErrDenied or ErrEnded if no page can be read.
-	ReadPages(addresses []uint64, pages []*Page) error
+	// ReadParts fills the data of parts, and sets IsMissing of those that it cannot read as a whole. calls is the
+	// number of system calls. It returns ErrDenied or ErrEnded if no part can be read.
+	ReadParts(parts []Part) (calls int, err error)
 }
 
-// Page is one page of memory.
-type Page [pageBytes]byte
+// Part is a part of the memory of a process.
+type Part struct {
+	Address   uint64
+	Data      []byte
+	IsMissing bool
+}
 
 // ProcessMemory reads the memory of a process by process_vm_readv, which stops nothing. It is the process's pid.
 type ProcessMemory int
 
-// maxPagesPerRead is half of the number of parts that the kernel accepts.
-const maxPagesPerRead = 512
+// maxPartsPerCall is the number of parts that the kernel accepts: UIO_MAXIOV.
+const maxPartsPerCall = 1024
 
-// ReadPages implements Memory.
-func (m ProcessMemory) ReadPages(addresses []uint64, pages []*Page) error {
-	var local [maxPagesPerRead]unix.Iovec
-	var remote [maxPagesPerRead]unix.RemoteIovec
-	for len(addresses) > 0 {
-		batch := min(len(addresses), maxPagesPerRead)
+// ReadParts implements Memory.
+func (m ProcessMemory) ReadParts(parts []Part) (calls int, err error) {
+	var local [maxPartsPerCall]unix.Iovec
+	var remote [maxPartsPerCall]unix.RemoteIovec
+	for len(parts) > 0 {
+		batch := parts[:min(len(parts), maxPartsPerCall)]
 		for i := range batch {
-			local[i] = unix.Iovec{Base: &pages[i][0]}
-			local[i].SetLen(pageBytes)
-			remote[i] = unix.RemoteIovec{Base: uintptr(addresses[i]), Len: pageBytes}
+			local[i] = unix.Iovec{Base: &batch[i].Data[0]}
+			local[i].SetLen(len(batch[i].Data))
+			remote[i] = unix.RemoteIovec{Base: uintptr(batch[i].Address), Len: len(batch[i].Data)}
 		}
-		n, err := unix.ProcessVMReadv(int(m), local[:batch], remote[:batch], 0)
+		n, err := unix.ProcessVMReadv(int(m), local[:len(batch)], remote[:len(batch)], 0)
+		calls++
 		switch {
 		case errors.Is(err, unix.EPERM):
-			return ErrDenied
+			return calls, ErrDenied
 		case errors.Is(err, unix.ESRCH):
-			return ErrEnded
+			return calls, ErrEnded
 		}
-		if done := max(n, 0) / pageBytes; done < batch {
-			pages[done] = nil // the kernel stops at the first page that it cannot read
-			batch = done + 1
+		done := 0
+		for ; done < len(batch) && n >= len(batch[done].Data); done++ {
+			n -= len(batch[done].Data)
 		}
-		addresses, pages = addresses[batch:], pages[batch:]
+		if done < len(batch) {
+			batch[done].IsMissing = true // the kernel stops at the first part that it cannot read
+			done++
+		}
+		parts = parts[done:]
 	}
-	return nil
+	return calls, nil
 }
 
-// image has those pages of a process that one reading needs. Each page is read once.
+// Bounds of one reading.
+const (
+	maxReadBytes    = 64 << 20
+	maxMissingParts = 64   // a consistent allocator has none
+	mergedGapBytes  = 1024 // parts with at most so many bytes between them are read as one
+)
+
+// key names a part of the memory that a reading needs.
+type key struct {
+	at     uint64
+	length uint64
+}
+
+// image has those parts of a process's memory that readings of blocks need. It reads all of them again in one go, which
+// takes few system calls, because the next reading needs nearly the same ones.
 type image struct {
 	memory Memory
-	pages  map[uint64]*Page // by address; nil: unreadable
-	spare  []*Page
+	parts  map[key]*imagePart
+	pieces []Part // what is read: each has one or several parts
+	bytes  int    // of all pieces
+	// arena has the pieces of the last call of prepare. unused is its rest while pieces are planned.
+	arena, unused []byte
+	// calls and readBytes count what was read since the last reread. isLoaded is set if parts were loaded since then.
+	calls, readBytes int
+	isLoaded         bool
+	missing          int // pieces that could not be read since then
+	rereads          int
 }
 
-func newImage(m Memory) *image { return &image{memory: m, pages: make(map[uint64]*Page)} }
-
-// maxImagePages bounds an image, 512 MiB.
-const maxImagePages = 1 << 17
-
-// refresh reads all pages again that the image has. So one call reads nearly all that the next reading needs.
-func (img *image) refresh() error {
-	var addresses []uint64
-	for at, page := range img.pages {
-		addresses = append(addresses, at)
-		if page != nil {
-			img.spare = append(img.spare, page)
-		}
-	}
-	clear(img.pages)
-	slices.Sort(addresses)
-	return img.read(addresses)
+// imagePart is a part in a piece. piece is a number in image.pieces.
+type imagePart struct {
+	data   []byte
+	piece  int
+	isUsed bool // since the last eviction
 }
 
-// load reads the pages of parts of length bytes that the image does not have.
-func (img *image) load(parts []uint64, length uint64) error {
-	var addresses []uint64
-	for _, at := range parts {
-		first, last := at&^(pageBytes-1), (at+length-1)&^(pageBytes-1)
-		for n := range (last-first)/pageBytes + 1 {
-			if _, known := img.pages[first+n*pageBytes]; !known {
-				addresses = append(addresses, first+n*pageBytes)
-			}
-		}
-	}
-	slices.Sort(addresses)
-	return img.read(slices.Compact(addresses))
+func newImage(m Memory) *image { return &image{memory: m, parts: make(map[key]*imagePart)} }
+
+// forget makes the image empty.
+func (img *image) forget() {
+	clear(img.parts)
+	img.pieces, img.bytes, img.missing = nil, 0, 0
 }
 
-// read reads pages at sorted addresses.
-func (img *image) read(addresses []uint64) error {
-	if len(img.pages)+len(addresses) > maxImagePages {
-		return errTooLarge
+// rereadsPerEviction is the number of readings after which parts that were not needed meanwhile are left out. Objects
+// come back to the same places in the heap, so parts that one reading does not need are often needed by a later one.
+const rereadsPerEviction = 64
+
+// prepare makes the next reread fast: it merges parts that are neighbors, and leaves out missing ones.
+func (img *image) prepare() error {
+	img.rereads++
+	mustEvict := img.rereads%rereadsPerEviction == 0
+	if !mustEvict && !img.isLoaded && img.missing == 0 {
+		return nil
 	}
-	pages := make([]*Page, len(addresses))
-	for i := range pages {
-		if n := len(img.spare); n > 0 {
-			pages[i], img.spare = img.spare[n-1], img.spare[:n-1]
-		} else {
-			pages[i] = new(Page)
+	var keys []key
+	for k, p := range img.parts {
+		if img.pieces[p.piece].IsMissing || mustEvict && !p.isUsed {
+			delete(img.parts, k)
+			continue
 		}
+		p.isUsed = p.isUsed && !mustEvict
+		keys = append(keys, k)
 	}
-	if err := img.memory.ReadPages(addresses, pages); err != nil {
+	if cap(img.arena) < img.bytes {
+		img.arena = make([]byte, img.bytes+img.bytes/4)
+		clear(img.arena) // so that the kernel gives it memory now, and not while the allocator pauses
+	}
+	img.unused = img.arena
+	img.pieces, img.bytes, img.missing, img.isLoaded = nil, 0, 0, false
+	_, err := img.plan(keys)
+	img.unused = nil // the next plan takes the whole arena
+	return err
+}
+
+// reread reads all parts again, and what is watched before and behind them.
+func (img *image) reread(before, behind Part) error {
+	img.calls, img.readBytes, img.isLoaded, img.missing = 0, 0, false, 0
+	all := slices.Concat([]Part{before}, img.pieces, []Part{behind})
+	if err := img.readPieces(all); err != nil {
 		return err
 	}
-	for i, at := range addresses {
-		img.pages[at] = pages[i]
+	for i := range img.pieces {
+		img.pieces[i].IsMissing = all[i+1].IsMissing
 	}
 	return nil
 }
 
-// bytes returns length bytes from an address on, of pages that were loaded. ok is false if one is unreadable.
-func (img *image) bytes(at, length uint64) (data []byte, ok bool) {
-	if at+length < at {
-		return nil, false
-	}
-	page, offset := img.pages[at&^(pageBytes-1)], at&(pageBytes-1)
-	if page == nil {
-		return nil, false
-	}
-	if offset+length <= pageBytes {
-		return page[offset : offset+length], true
-	}
-	data = make([]byte, 0, length)
-	for data = append(data, page[offset:]...); uint64(len(data)) < length; {
-		page = img.pages[at+uint64(len(data))]
-		if page == nil {
-			return nil, false
+// load reads those parts of length bytes that the image does not have.
+func (img *image) load(addresses []uint64, length uint64) error {
+	var unknown []key
+	for _, at := range addresses {
+		k := key{at, length}
+		if p := img.parts[k]; p == nil || img.pieces[p.piece].IsMissing {
+			unknown = append(unknown, k)
 		}
-		data = append(data, page[:min(pageBytes, length-uint64(len(data)))]...)
 	}
-	return data, true
+	if len(unknown) == 0 {
+		return nil
+	}
+	img.isLoaded = true
+	first, err := img.plan(unknown)
+	if err != nil {
+		return err
+	}
+	if err := img.readPieces(img.pieces[first:]); err != nil {
+		return err
+	}
+	return img.readApart(first)
 }
 
-// prefix is bytes, but returns only what is readable.
-func (img *image) prefix(at, length uint64) []byte {
-	for end := at + length; end > at; end = (end - 1) &^ (pageBytes - 1) {
-		if data, ok := img.bytes(at, end-at); ok {
-			return data
+// readApart reads the parts of pieces from a number on again, each as a piece of its own, if their piece is missing.
+func (img *image) readApart(first int) error {
+	if !slices.ContainsFunc(img.pieces[first:], func(p Part) bool { return p.IsMissing }) {
+		return nil
+	}
+	var again []key
+	for k, p := range img.parts {
+		if p.piece >= first && img.pieces[p.piece].IsMissing && uint64(len(img.pieces[p.piece].Data)) > k.length {
+			again = append(again, k)
 		}
+	}
+	first = len(img.pieces)
+	for _, k := range again {
+		if err := img.addPiece(k.at, k.at+k.length); err != nil {
+			return err
+		}
+		n := len(img.pieces) - 1
+		img.parts[k] = &imagePart{data: img.pieces[n].Data, piece: n, isUsed: true}
+	}
+	return img.readPieces(img.pieces[first:])
+}
+
+// get returns a part that was loaded. ok is false if it could not be read.
+func (img *image) get(at, length uint64) (data []byte, ok bool) {
+	p := img.parts[key{at, length}]
+	if p == nil || img.pieces[p.piece].IsMissing {
+		return nil, false
+	}
+	p.isUsed = true
+	return p.data, true
+}
+
+// fetch loads one part and returns it.
+func (img *image) fetch(at, length uint64) (data []byte, err error) {
+	if err := img.load([]uint64{at}, length); err != nil {
+		return nil, err
+	}
+	data, ok := img.get(at, length)
+	if !ok {
+		return nil, errUnreadable
+	}
+	return data, nil
+}
+
+// plan adds parts, and pieces that have them. It merges neighbors. It returns the number of the first new piece.
+func (img *image) plan(keys []key) (first int, err error) {
+	slices.SortFunc(keys, func(a, b key) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.length, b.length)) })
+	keys = slices.Compact(keys)
+	first = len(img.pieces)
+	for i := 0; i < len(keys); {
+		at, end, n := keys[i].at, uint64(0), i
+		for ; n < len(keys) && (n == i || keys[n].at <= end+mergedGapBytes); n++ {
+			if keys[n].at == 0 || keys[n].at+keys[n].length < keys[n].at {
+				return first, errUnreadable
+			}
+			end = max(end, keys[n].at+keys[n].length)
+		}
+		if err := img.addPiece(at, end); err != nil {
+			return first, err
+		}
+		piece := len(img.pieces) - 1
+		for ; i < n; i++ {
+			p := img.parts[keys[i]]
+			if p == nil {
+				p = new(imagePart)
+				img.parts[keys[i]] = p
+			}
+			p.data, p.piece = img.pieces[piece].Data[keys[i].at-at:][:keys[i].length], piece
+		}
+	}
+	return first, nil
+}
+
+// addPiece adds a piece from an address to another one.
+func (img *image) addPiece(at, end uint64) error {
+	if end-at > maxReadBytes || img.bytes+int(end-at) > maxReadBytes {
+		return errTooLarge
+	}
+	img.bytes += int(end - at)
+	img.pieces = append(img.pieces, Part{Address: at, Data: img.allocate(int(end - at))})
+	return nil
+}
+
+// allocate returns memory, of the arena as far as it goes.
+func (img *image) allocate(n int) (data []byte) {
+	if len(img.unused) < n {
+		return make([]byte, n)
+	}
+	data, img.unused = img.unused[:n:n], img.unused[n:]
+	return data
+}
+
+func (img *image) readPieces(pieces []Part) error {
+	for i := range pieces {
+		pieces[i].IsMissing = false
+		img.readBytes += len(pieces[i].Data)
+	}
+	calls, err := img.memory.ReadParts(pieces)
+	img.calls += calls
+	if err != nil {
+		return err
+	}
+	for i := range pieces {
+		if pieces[i].IsMissing {
+			img.missing++
+		}
+	}
+	if img.missing > maxMissingParts {
+		return errUnreadable
 	}
 	return nil
 }
 
 // word returns 8 bytes of data as a number.
 func word(data []byte, at int) uint64 { return binary.LittleEndian.Uint64(data[at:]) }
+
+// half returns 4 bytes of data as a number.
+func half(data []byte, at int) uint32 { return binary.LittleEndian.Uint32(data[at:]) }

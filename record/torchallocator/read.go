@@ -6,121 +6,21 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Reasons why there is nothing to read, or why it cannot be read.
-var (
-	// ErrUnused is the reason if the allocator has no list of devices. Mostly, it has no blocks.
-	ErrUnused = errors.New(
-		"the process has not used PyTorch's caching allocator yet, uses another one, or gpurec does not " +
-			"know its memory layout",
-	)
-	// ErrBusy is the reason if the allocator worked all the time.
-	ErrBusy = errors.New("the allocator did not pause for long enough")
-	// ErrDenied is the reason if the memory of the process may not be read.
-	ErrDenied = errors.New("the memory of the process may not be read: reading it needs CAP_SYS_PTRACE")
-	// ErrEnded is the reason if the process has ended.
-	ErrEnded = errors.New("the process has ended")
-)
-
 // Reader reads the allocators of one process. It is not safe for concurrent use.
 type Reader struct {
-	image   *image
-	head    *image // pages with the heads of objects
+	image   *image // of what Open reads
 	objects []object
+	layout  *layout // that was verified last; nil: none
+	library string
 	now     func() int64
-}
-
-// object is the DeviceCachingAllocator of a device.
-type object struct {
-	address uint64
-	device  int
-	bytes   uint64 // at most, with its table of private pools
-	pools   int    // offset of large_blocks. small_blocks and active_blocks follow it
-	layout  *blockLayout
-}
-
-// headBytes returns the size of the part that is compared before and after a reading: the lock, the statistics, the
-// pools, and the table of active blocks.
-func (o *object) headBytes() uint64 { return uint64(o.pools) + 2*poolBytes + tableBytes }
-
-// Open finds the allocators of a process. variable is the address of c10::cuda::CUDACachingAllocator::allocator, a
-// pointer to the allocator in use. The error is ErrUnused, ErrDenied, ErrEnded, or nil.
-func Open(m Memory, variable uint64) (*Reader, error) {
-	r := &Reader{image: newImage(m), head: newImage(m), now: monotonicNs}
-	native, err := r.readWord(variable)
-	if err != nil {
-		return nil, err
-	}
-	if native == 0 {
-		return nil, ErrUnused
-	}
-	if err := r.image.load([]uint64{native}, nativeBytes); err != nil {
-		return nil, err
-	}
-	data := r.image.prefix(native, nativeBytes)
-	for at := 8; at <= len(data)-24; at += 8 {
-		begin, end, limit := word(data, at), word(data, at+8), word(data, at+16)
-		if begin == 0 || begin%8 != 0 || end <= begin || limit < end || end-begin > 8*maxDevices || (end-begin)%8 != 0 {
-			continue
-		}
-		if r.objects, err = r.findObjects(begin, int(end-begin)/8); err != nil || len(r.objects) > 0 {
-			return r, err
-		}
-	}
-	return nil, ErrUnused
-}
-
-func (r *Reader) readWord(at uint64) (uint64, error) {
-	if err := r.image.load([]uint64{at}, 8); err != nil {
-		return 0, err
-	}
-	data, ok := r.image.bytes(at, 8)
-	if !ok {
-		return 0, errUnreadable
-	}
-	return word(data, 0), nil
-}
-
-// findObjects returns the objects that n pointers at an address point to, or none if they are no
-// DeviceCachingAllocators.
-func (r *Reader) findObjects(at uint64, n int) ([]object, error) {
-	if err := r.image.load([]uint64{at}, uint64(8*n)); err != nil {
-		return nil, err
-	}
-	list, ok := r.image.bytes(at, uint64(8*n))
-	if !ok {
-		return nil, nil
-	}
-	objects := make([]object, n)
-	for i := range objects {
-		o := &objects[i]
-		o.address, o.device = word(list, 8*i), i
-		if o.address == 0 || o.address%8 != 0 {
-			return nil, nil
-		}
-		if err := r.image.load([]uint64{o.address}, objectBytes); err != nil {
-			return nil, err
-		}
-		data := r.image.prefix(o.address, objectBytes)
-		if o.pools, ok = findPools(data, o.address, poolsSearchFrom, poolsSearchTo, 0); !ok {
-			return nil, nil
-		}
-	}
-	for i := range objects {
-		objects[i].bytes = objectBytes
-		for k := range objects { // the allocators of two devices may be neighbors
-			if apart := objects[k].address - objects[i].address; apart != 0 {
-				objects[i].bytes = min(objects[i].bytes, apart)
-			}
-		}
-	}
-	return objects, nil
+	sleep   func(time.Duration)
+	quiet   time.Duration // of a pause
 }
 
 // Devices returns the number of devices.
@@ -132,125 +32,286 @@ func (r *Reader) IsCopyOf(other *Reader) bool {
 	return slices.EqualFunc(r.objects, other.objects, func(a, b object) bool { return a.address == b.address })
 }
 
-// Times of a reading.
+// Bounds of a search for the layout.
 const (
-	quietTime    = 100 * time.Microsecond // the allocator must have paused for so long
-	maxQuietTime = 2 * time.Millisecond
-	maxMisfits   = 3 // consistent readings of each layout that do not add up
+	searchPause = time.Millisecond
+	maxMisfits  = 3 // consistent searches that find no layout
 )
 
-// Read reads the blocks of a device. It waits until the allocator pauses, and reads while it does. It returns ErrBusy
-// when ctx is done, another Err value, or *UnknownLayoutError.
+// Read reads the blocks of a device. It waits until the allocator pauses, and reads while it does. When ctx is done, it
+// returns *BusyError. Other errors are the Err values, and *UnknownLayoutError.
 func (r *Reader) Read(ctx context.Context, device int) (*State, error) {
 	o := &r.objects[device]
-	wait, tries, misfits := quietTime, 0, 0
-	for ctx.Err() == nil {
-		first, err := r.readHead(o)
-		if err != nil {
-			return nil, err
-		}
-		time.Sleep(wait)
-		second, err := r.readHead(o)
-		if err != nil {
-			return nil, err
-		}
-		if wait = min(wait+wait/4, maxQuietTime); !isQuiet(first) || !bytes.Equal(first, second) {
-			continue
-		}
-		tries++
-		wait = quietTime
-		atNs := r.now()
-		state, readErr := r.readOnce(o, second)
-		last, err := r.readHead(o)
-		switch {
-		case err != nil:
-			return nil, err
-		case errors.Is(readErr, ErrDenied), errors.Is(readErr, ErrEnded), errors.Is(readErr, errTooLarge):
-			return nil, readErr
-		case !bytes.Equal(second, last):
-			continue
-		case readErr == nil:
-			state.AtNs, state.EndNs, state.Tries = atNs, r.now(), tries
-			return state, nil
-		}
-		if misfits++; misfits == maxMisfits {
-			return nil, &UnknownLayoutError{readErr}
-		}
+	state, err := r.read(ctx, o)
+	var busy *BusyError
+	if errors.As(err, &busy) && busy.Holder != 0 {
+		busy.State = r.readHeld(o)
 	}
-	return nil, fmt.Errorf("%w: readings that it interrupted: %d", ErrBusy, tries)
+	return state, err
 }
 
-// isQuiet reports whether no thread holds the lock.
-func isQuiet(head []byte) bool {
-	return uint32(word(head, lockOffset)) == 0 && uint32(word(head, ownerOffset)) == 0
-}
-
-// readHead returns a new copy of the head of an object.
-func (r *Reader) readHead(o *object) ([]byte, error) {
-	if err := r.head.refresh(); err != nil {
-		return nil, err
-	}
-	if err := r.head.load([]uint64{o.address}, o.headBytes()); err != nil {
-		return nil, err
-	}
-	data, ok := r.head.bytes(o.address, o.headBytes())
-	if !ok {
-		return nil, errUnreadable
-	}
-	return bytes.Clone(data), nil
-}
-
-// readOnce reads the blocks with each layout until they add up. head is the head of the object.
-func (r *Reader) readOnce(o *object, head []byte) (*State, error) {
-	layouts := blockLayouts[:]
-	if o.layout != nil {
-		layouts = []blockLayout{*o.layout}
-	}
-	var failed error
-	for i := range layouts {
-		state, err := r.readLayout(o, head, &layouts[i])
+// read is Read without a reading of an allocator whose lock is held.
+func (r *Reader) read(ctx context.Context, o *object) (*State, error) {
+	if l := r.known(); l != nil {
+		w := &window{r: r, object: o, device: l.deviceLayout}
+		var state *State
+		err := w.run(ctx, func() (err error) {
+			state, err = readLayout(o, l, l.blockLayout.bytes())
+			return err
+		})
 		if err == nil {
-			o.layout = &layouts[i]
-			return state, nil
+			return w.finish(state), nil
+		} else if !isMisfit(err) {
+			return nil, err
 		}
-		if failed == nil {
+	}
+	return r.search(ctx, o)
+}
+
+// search reads the blocks of a device, and finds the layout.
+func (r *Reader) search(ctx context.Context, o *object) (*State, error) {
+	failed := error(errNoStatistics)
+	for misfits := 0; misfits < maxMisfits && ctx.Err() == nil; {
+		o.image.forget()
+		data, err := readObject(o.image, o)
+		if err != nil {
+			return nil, err
+		}
+		if isEmpty(data, o.address) {
+			return &State{Device: o.device, AtNs: r.now(), EndNs: r.now(), Tries: 1}, nil
+		}
+		devices, err := deviceLayouts(o, data)
+		if err != nil && !isMisfit(err) {
+			return nil, err
+		}
+		for _, device := range devices {
+			state, err := r.searchDevice(ctx, o, device)
+			if err == nil {
+				return state, nil
+			} else if !isMisfit(err) {
+				return nil, err
+			}
 			failed = err
 		}
+		again, err := readObject(newImage(r.image.memory), o)
+		if len(devices) > 0 || err == nil && bytes.Equal(again, data) {
+			misfits++ // it did not change meanwhile
+		}
+		r.sleep(searchPause)
 	}
-	return nil, failed
+	if ctx.Err() != nil {
+		return nil, &BusyError{}
+	}
+	return nil, &UnknownLayoutError{failed}
 }
 
-// readLayout reads the blocks with one layout.
-func (r *Reader) readLayout(o *object, head []byte, layout *blockLayout) (*State, error) {
-	if o.layout == nil {
-		r.image = newImage(r.image.memory) // without the pages that another layout needed
-	}
-	if err := r.image.refresh(); err != nil {
-		return nil, err
-	}
-	if err := r.image.load([]uint64{o.address}, o.bytes); err != nil {
-		return nil, err
-	}
-	w := &walk{image: r.image, object: o, layout: layout, pools: make(map[uint64]pool), blocks: make(map[uint64]*block)}
-	data := r.image.prefix(o.address, o.bytes)
-	if uint64(len(data)) < o.headBytes() {
-		return nil, errUnreadable
-	}
-	if err := w.readBlocks(data); err != nil {
-		return nil, err
-	}
-	want := readTotals(head)
-	if err := w.verify(want); err != nil {
-		return nil, err
-	}
-	segments, err := w.segments()
+// Reasons why a search finds no layout.
+var (
+	errNoStatistics = errors.New("no statistics of blocks in use were found")
+	errNoMembers    = errors.New("no members of the blocks add up to the allocator's statistics")
+	errAmbiguous    = errors.New("several layouts add up to the allocator's statistics")
+)
+
+// searchDevice reads the blocks of a device, and finds the layout of blocks.
+func (r *Reader) searchDevice(ctx context.Context, o *object, device deviceLayout) (state *State, err error) {
+	w := &window{r: r, object: o, device: device}
+	var found layout
+	err = w.run(ctx, func() (err error) {
+		state, found, err = r.tryLayouts(o, device)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &State{
-		Device: o.device, AllocatedBytes: want[allocatedBytesStat][0], ReservedBytes: want[reservedBytesStat][0],
-		Segments: segments, Version: layout.version,
-	}, nil
+	if state.CountBlocks() > 0 {
+		r.keep(&found)
+	}
+	o.image.forget() // later readings need less of each block
+	return w.finish(state), nil
+}
+
+// tryLayouts reads the blocks with the known layouts of blocks, and then with those that a search proposes.
+func (r *Reader) tryLayouts(o *object, device deviceLayout) (state *State, found layout, err error) {
+	failed := error(errNoMembers)
+	for i := range blockLayouts {
+		found = layout{device, blockLayouts[i]}
+		state, err = readLayout(o, &found, searchedBlockBytes)
+		if err == nil || !isMisfit(err) {
+			return state, found, err
+		}
+		if mismatch := new(MismatchError); errors.As(err, &mismatch) {
+			failed = err // all blocks were read
+		}
+	}
+	proposed, err := r.proposeLayouts(o, device)
+	if err != nil {
+		return nil, found, err
+	}
+	for _, block := range proposed {
+		l := layout{device, block}
+		other, err := readLayout(o, &l, searchedBlockBytes)
+		switch {
+		case err != nil && !isMisfit(err):
+			return nil, found, err
+		case err != nil:
+			failed = err
+		case state == nil:
+			state, found = other, l
+		case !state.hasSameBlocks(other):
+			return nil, found, errAmbiguous
+		}
+	}
+	if state == nil {
+		return nil, found, failed
+	}
+	return state, found, nil
+}
+
+// proposeLayouts searches the layout of blocks.
+func (r *Reader) proposeLayouts(o *object, device deviceLayout) ([]blockLayout, error) {
+	data, err := readObject(o.image, o)
+	if err != nil {
+		return nil, err
+	}
+	t, ok := readTable(data[device.active:], maxBlocks)
+	if !ok {
+		return nil, errDamaged
+	}
+	active, err := readPointers(o.image, t)
+	if err != nil || len(active) == 0 {
+		return nil, err
+	}
+	w := newWalk(o, &layout{deviceLayout: device}, data, searchedBlockBytes)
+	if err := w.addAllPools(); err != nil {
+		return nil, err
+	}
+	if err := w.readNodes(); err != nil {
+		return nil, err
+	}
+	f := &fields{width: searchedBlockBytes, want: readTotals(data[device.stats:]), memory: r.image.memory}
+	for at := range w.pools {
+		f.pools = append(f.pools, at)
+	}
+	var cached []uint64
+	for i := range w.blocks {
+		cached = append(cached, w.blocks[i].at)
+	}
+	if f.active, err = readWhole(o.image, active); err != nil {
+		return nil, err
+	}
+	if f.cached, err = readWhole(o.image, cached); err != nil {
+		return nil, err
+	}
+	return searchFields(f)
+}
+
+// readWhole returns the memory of blocks whose size is not known.
+func readWhole(img *image, addresses []uint64) (list [][]byte, err error) {
+	if err := img.load(addresses, searchedBlockBytes); err != nil {
+		return nil, err
+	}
+	for _, at := range addresses {
+		block, ok := img.get(at, searchedBlockBytes)
+		if !ok {
+			return nil, errUnreadable
+		}
+		list = append(list, block)
+	}
+	return list, nil
+}
+
+// readLayout reads the blocks with one layout, and blockBytes of each block. The state has no times.
+func readLayout(o *object, l *layout, blockBytes uint64) (*State, error) {
+	w, state, err := walkLayout(o, l, blockBytes)
+	if err != nil {
+		return nil, err
+	}
+	state.Totals = w.compareTotals(readTotals(w.data[l.stats:]))
+	return state, firstMismatch(state.Totals)
+}
+
+// walkLayout reads the blocks with one layout, and does not compare them with the statistics.
+func walkLayout(o *object, l *layout, blockBytes uint64) (*walk, *State, error) {
+	data, err := readObject(o.image, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(data) < l.headEnd() {
+		return nil, nil, errUnreadable
+	}
+	w := newWalk(o, l, data, blockBytes)
+	if err := w.readBlocks(); err != nil {
+		return nil, nil, err
+	}
+	state := &State{Device: o.device, Version: l.version}
+	if state.Segments, err = w.segments(); err != nil {
+		return nil, nil, err
+	}
+	stats := readTotals(data[l.stats:])
+	state.AllocatedBytes, state.ReservedBytes = stats[allocatedBytesStat][0], stats[reservedBytesStat][0]
+	state.LimitBytes = findLimit(data, l)
+	return w, state, nil
+}
+
+// readHeld reads the blocks while a thread holds the lock. It returns nil if they contradict each other.
+func (r *Reader) readHeld(o *object) *State {
+	o.image.forget()
+	list := r.heldLayouts(o)
+	var best *State
+	for i := range list {
+		w, state, err := walkLayout(o, &list[i], list[i].blockLayout.bytes())
+		if err != nil {
+			continue
+		}
+		state.Totals = w.compareTotals(readTotals(w.data[list[i].stats:]))
+		if best == nil || best.countEqual() < state.countEqual() {
+			best = state
+		}
+	}
+	if best != nil {
+		best.AtNs = r.now()
+		best.EndNs = best.AtNs
+	}
+	return best
+}
+
+// heldLayouts returns the layouts that readHeld tries.
+func (r *Reader) heldLayouts(o *object) (list []layout) {
+	if l := r.known(); l != nil {
+		return []layout{*l}
+	}
+	data, err := readObject(o.image, o)
+	if err != nil {
+		return nil
+	}
+	devices, err := deviceLayouts(o, data)
+	if err != nil {
+		return nil
+	}
+	for _, device := range devices {
+		for _, block := range blockLayouts {
+			list = append(list, layout{device, block})
+		}
+	}
+	return list
+}
+
+// countEqual returns the number of statistics that the blocks add up to.
+func (s *State) countEqual() (n int) {
+	for _, t := range s.Totals {
+		if t.Blocks == t.Statistics {
+			n++
+		}
+	}
+	return n
+}
+
+// hasSameBlocks reports whether two states have the same segments and blocks.
+func (s *State) hasSameBlocks(other *State) bool {
+	return slices.EqualFunc(s.Segments, other.Segments, func(a, b Segment) bool {
+		return a.Address == b.Address && a.Bytes == b.Bytes && a.Stream == b.Stream && a.Pool == b.Pool &&
+			a.IsSmall == b.IsSmall && a.IsExpandable == b.IsExpandable && slices.Equal(a.Blocks, b.Blocks)
+	})
 }
 
 // monotonicNs returns the time of CLOCK_MONOTONIC, which BPF programs use.

@@ -4,7 +4,6 @@ package torchallocator
 
 import (
 	"cmp"
-	"errors"
 	"slices"
 )
 
@@ -24,7 +23,7 @@ type totals [numStats][3]uint64
 func readTotals(data []byte) (t totals) {
 	for s := range t {
 		for k := range t[s] {
-			t[s][k] = word(data, statsOffset+s*arrayBytes+k*statBytes)
+			t[s][k] = currentStat(data, 0, s, k)
 		}
 	}
 	return t
@@ -64,17 +63,26 @@ func (t *totals) addBlock(b *block, isSmall bool) {
 	}
 }
 
-// verify compares the blocks with the allocator's statistics. A wrong layout does not add up.
-func (w *walk) verify(want totals) error {
+// compareTotals returns the statistics with the same sums over the blocks. A wrong layout does not add up.
+func (w *walk) compareTotals(want totals) []Total {
 	var have totals
-	for _, b := range w.blocks {
-		have.addBlock(b, w.pools[b.pool].isSmall)
+	for i := range w.blocks {
+		have.addBlock(&w.blocks[i], w.pools[w.blocks[i].pool].isSmall)
 	}
+	list := make([]Total, 0, 3*numStats)
 	for s := range have {
 		for k := range have[s] {
-			if err := compare(statNames[s]+"."+kindNames[k]+".current", have[s][k], want[s][k]); err != nil {
-				return err
-			}
+			list = append(list, Total{statNames[s] + "." + kindNames[k] + ".current", have[s][k], want[s][k]})
+		}
+	}
+	return list
+}
+
+// firstMismatch returns the first statistic that the blocks do not add up to, as an error.
+func firstMismatch(list []Total) error {
+	for _, t := range list {
+		if err := compare(t.Name, t.Blocks, t.Statistics); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -82,27 +90,17 @@ func (w *walk) verify(want totals) error {
 
 // segments returns the segments. It returns an error if the lists of blocks are damaged.
 func (w *walk) segments() (list []Segment, err error) {
+	var chain []*block
 	visited := 0
-	for at, head := range w.blocks {
-		if head.prev != 0 {
+	for i := range w.blocks {
+		if w.blocks[i].prev != 0 {
 			continue
 		}
-		var last *block
-		for b := head; ; {
-			if visited++; visited > len(w.blocks) {
-				return nil, errDamaged
-			}
-			list = w.appendBlock(list, b, last)
-			if b.next == 0 {
-				break
-			}
-			next := w.blocks[b.next]
-			if next.prev != at || next.Address != b.Address+b.Bytes || next.pool != b.pool || next.stream != b.stream ||
-				next.isExpandable != b.isExpandable {
-				return nil, errDamaged
-			}
-			at, last, b = b.next, b, next
+		if chain, err = w.chain(chain[:0], &w.blocks[i]); err != nil {
+			return nil, err
 		}
+		visited += len(chain)
+		list = w.appendChain(list, chain)
 	}
 	if visited != len(w.blocks) {
 		return nil, errDamaged
@@ -116,22 +114,47 @@ func (w *walk) segments() (list []Segment, err error) {
 	return list, nil
 }
 
-var errDamaged = errors.New("neighboring blocks contradict each other")
+// chain appends the blocks from the first one on, in order of address. If one of them is not mapped, all are parts of an
+// expandable segment.
+func (w *walk) chain(chain []*block, b *block) ([]*block, error) {
+	isExpandable := false
+	for {
+		chain = append(chain, b)
+		isExpandable = isExpandable || b.isExpandable || !b.isMapped
+		if b.next == 0 {
+			break
+		}
+		next := &w.blocks[w.places[b.next]]
+		if next.prev != b.at || next.Address != b.Address+b.Bytes || next.pool != b.pool || next.stream != b.stream ||
+			len(chain) == len(w.blocks) {
+			return nil, errDamaged
+		}
+		b = next
+	}
+	for _, b := range chain {
+		b.isExpandable = isExpandable
+	}
+	return chain, nil
+}
 
-// appendBlock adds a block to the last segment, or begins a segment with it. before is the previous block of the list,
-// nil if there is none.
-func (w *walk) appendBlock(list []Segment, b, before *block) []Segment {
-	if !b.isMapped {
-		return list
+// appendChain appends the segments of a chain: the whole chain, or its contiguous mapped ranges.
+func (w *walk) appendChain(list []Segment, chain []*block) []Segment {
+	isOpen := false
+	for _, b := range chain {
+		if !b.isMapped {
+			isOpen = false
+			continue
+		}
+		if !isOpen {
+			p := w.pools[b.pool]
+			list = append(list, Segment{
+				Address: b.Address, Stream: b.stream, Pool: p.id, IsSmall: p.isSmall, IsExpandable: b.isExpandable,
+			})
+			isOpen = true
+		}
+		s := &list[len(list)-1]
+		s.Bytes += b.Bytes
+		s.Blocks = append(s.Blocks, b.Block)
 	}
-	if before == nil || !before.isMapped {
-		p := w.pools[b.pool]
-		list = append(list, Segment{
-			Address: b.Address, Stream: b.stream, Pool: p.id, IsSmall: p.isSmall, IsExpandable: b.isExpandable,
-		})
-	}
-	s := &list[len(list)-1]
-	s.Bytes += b.Bytes
-	s.Blocks = append(s.Blocks, b.Block)
 	return list
 }

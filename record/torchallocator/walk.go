@@ -9,21 +9,38 @@ import (
 
 // Reasons why one reading fails.
 var (
-	errTooLarge   = errors.New("the allocator has more memory than gpurec reads")
+	errTooLarge   = errors.New("the allocator has more memory than gpurec reads at once, 64 MiB")
 	errUnreadable = errors.New("a part of the allocator could not be read")
+	errDamaged    = errors.New("neighboring blocks contradict each other")
+	errNotInPlace = errors.New("a pointer of the table of active blocks is not where its hash puts it")
 )
 
-// walk is one reading of all blocks of a device's allocator. It reads in rounds: each round loads the pages of all
-// pointers that the round before found.
+// isMisfit reports whether a reading failed because the memory does not fit the layout.
+func isMisfit(err error) bool {
+	for _, other := range []error{ErrDenied, ErrEnded, ErrBusy, errTooLarge} {
+		if errors.Is(err, other) {
+			return false
+		}
+	}
+	return err != nil
+}
+
+// walk is one reading of all blocks of a device's allocator. It reads in rounds: each round loads all that the pointers
+// of the round before lead to.
 type walk struct {
-	image  *image
-	object *object
-	layout *blockLayout
-	pools  map[uint64]pool // by address of the BlockPool
-	blocks map[uint64]*block
-	// blocksLeft and nodesLeft are addresses of blocks, and of nodes of sets, that were not read yet.
-	blocksLeft, nodesLeft []uint64
-	// nodes counts the nodes that were found, and wantNodes those that the sets say they have.
+	image      *image
+	object     *object
+	layout     *layout
+	data       []byte          // the object's memory
+	blockBytes uint64          // that are read of each block
+	pools      map[uint64]pool // by address of the BlockPool
+	blocks     []block
+	places     map[uint64]int // in blocks, by address of the Block
+	// read is the number of blocks that were read. Those behind it were only found.
+	read int
+	// nodesLeft are addresses of nodes of sets that were not read yet. nodes counts the nodes that were found, and
+	// wantNodes those that the sets say they have.
+	nodesLeft        []uint64
 	nodes, wantNodes uint64
 }
 
@@ -36,31 +53,38 @@ type pool struct {
 // block is a Block in the memory of the process.
 type block struct {
 	Block
+	at                               uint64
 	stream, pool, prev, next         uint64
 	isActive, isMapped, isExpandable bool
 }
 
-// readBlocks reads all blocks. data is the memory of the object.
-func (w *walk) readBlocks(data []byte) error {
-	at := w.object.pools
-	w.addPools(data[at:], w.object.address+uint64(at), PoolID{})
-	active, ok := readTable(data[at+2*poolBytes:], maxBlocks)
+// newWalk returns a walk. data is the memory of the object.
+func newWalk(o *object, l *layout, data []byte, blockBytes uint64) *walk {
+	return &walk{
+		image: o.image, object: o, layout: l, data: data, blockBytes: blockBytes,
+		pools: make(map[uint64]pool), blocks: make([]block, 0, len(o.image.parts)),
+		places: make(map[uint64]int, len(o.image.parts)),
+	}
+}
+
+// readBlocks reads all blocks.
+func (w *walk) readBlocks() error {
+	if err := w.addAllPools(); err != nil {
+		return err
+	}
+	t, ok := readTable(w.data[w.layout.active:], maxBlocks)
 	if !ok {
 		return errUnreadable
 	}
-	if err := w.addPrivatePools(data); err != nil {
+	active, err := readPointers(w.image, t)
+	if err != nil {
 		return err
 	}
-	if err := w.addActive(active); err != nil {
-		return err
+	for _, at := range active {
+		w.addBlock(at)
+		w.blocks[len(w.blocks)-1].isActive = true
 	}
-	for len(w.blocksLeft)+len(w.nodesLeft) > 0 {
-		if err := w.image.load(w.blocksLeft, uint64(w.layout.bytes)); err != nil {
-			return err
-		}
-		if err := w.image.load(w.nodesLeft, nodeBytes); err != nil {
-			return err
-		}
+	for w.read < len(w.blocks) || len(w.nodesLeft) > 0 {
 		if err := w.readRound(); err != nil {
 			return err
 		}
@@ -68,82 +92,37 @@ func (w *walk) readBlocks(data []byte) error {
 	return compare("cached blocks", w.nodes, w.wantNodes)
 }
 
-// addPools adds the BlockPool for large blocks in data, and the one for small blocks after it.
-func (w *walk) addPools(data []byte, at uint64, id PoolID) {
-	for k := range uint64(2) {
-		w.pools[at+k*poolBytes] = pool{id: id, isSmall: k == 1}
-		set := data[k*poolBytes:]
-		w.wantNodes += word(set, setCountOffset)
-		if root := word(set, setRootOffset); root != 0 {
-			w.nodesLeft = append(w.nodesLeft, root)
-		}
-	}
-}
-
-// addActive adds the blocks of the table of active blocks.
-func (w *walk) addActive(t table) error {
-	if t.count == 0 {
-		return nil
-	}
-	entries, err := w.readEntries(t, blockEntryBytes)
-	if err != nil {
-		return err
-	}
-	for _, entry := range entries {
-		at := word(entry, 8)
-		w.blocks[at] = &block{isActive: true}
-		w.blocksLeft = append(w.blocksLeft, at)
-	}
-	return compare("active blocks", uint64(len(w.blocks)), t.count)
-}
-
-// readEntries returns the entries of a table that are not empty.
-func (w *walk) readEntries(t table, entryBytes uint64) (entries [][]byte, err error) {
-	if err := w.image.load([]uint64{t.entries}, t.bytes(entryBytes)); err != nil {
-		return nil, err
-	}
-	data, ok := w.image.bytes(t.entries, t.bytes(entryBytes))
-	if !ok {
-		return nil, errUnreadable
-	}
-	for ; len(data) > 0; data = data[entryBytes:] {
-		if int8(data[0]) >= 0 {
-			entries = append(entries, data[:entryBytes])
-		}
-	}
-	return entries, nil
-}
-
 // readRound reads the blocks and nodes that were found, and finds others.
 func (w *walk) readRound() error {
-	blocks, nodes := w.blocksLeft, w.nodesLeft
-	w.blocksLeft, w.nodesLeft = nil, nil
+	blocks, nodes := make([]uint64, 0, len(w.blocks)-w.read), w.nodesLeft
+	for i := range w.blocks[w.read:] {
+		blocks = append(blocks, w.blocks[w.read+i].at)
+	}
+	w.nodesLeft = nil
+	if err := w.image.load(blocks, w.blockBytes); err != nil {
+		return err
+	}
+	if err := w.image.load(nodes, nodeBytes); err != nil {
+		return err
+	}
 	for _, at := range nodes {
-		data, ok := w.image.bytes(at, nodeBytes)
-		if !ok {
-			return errUnreadable
+		if err := w.readNode(at); err != nil {
+			return err
 		}
-		if w.nodes++; w.nodes > w.wantNodes {
-			return &MismatchError{"cached blocks", w.nodes, w.wantNodes}
-		}
-		for _, o := range []int{nodeLeftOffset, nodeRightOffset} {
-			if child := word(data, o); child != 0 {
-				w.nodesLeft = append(w.nodesLeft, child)
-			}
-		}
-		w.addBlock(word(data, nodeValueOffset))
 	}
 	for _, at := range blocks {
-		data, ok := w.image.bytes(at, uint64(w.layout.bytes))
+		data, ok := w.image.get(at, w.blockBytes)
 		if !ok {
 			return errUnreadable
 		}
-		b := w.blocks[at]
+		b := &w.blocks[w.read]
+		w.read++
 		if err := w.decode(b, data); err != nil {
 			return err
 		}
-		w.addBlock(b.prev)
-		w.addBlock(b.next)
+		prev, next := b.prev, b.next // b is invalid when blocks grow
+		w.addBlock(prev)
+		w.addBlock(next)
 	}
 	if len(w.blocks) > maxBlocks {
 		return errTooLarge
@@ -151,11 +130,49 @@ func (w *walk) readRound() error {
 	return nil
 }
 
-// addBlock adds a block that is not active, unless it is known.
+// readNodes finds the blocks of all sets, without reading them.
+func (w *walk) readNodes() error {
+	for len(w.nodesLeft) > 0 {
+		nodes := w.nodesLeft
+		w.nodesLeft = nil
+		if err := w.image.load(nodes, nodeBytes); err != nil {
+			return err
+		}
+		for _, at := range nodes {
+			if err := w.readNode(at); err != nil {
+				return err
+			}
+		}
+	}
+	return compare("cached blocks", w.nodes, w.wantNodes)
+}
+
+// readNode finds the block and the children of a node of a set.
+func (w *walk) readNode(at uint64) error {
+	data, ok := w.image.get(at, nodeBytes)
+	if !ok {
+		return errUnreadable
+	}
+	if w.nodes++; w.nodes > w.wantNodes {
+		return &MismatchError{"cached blocks", w.nodes, w.wantNodes}
+	}
+	for _, o := range []int{nodeLeftOffset, nodeRightOffset} {
+		if child := word(data, o); child != 0 {
+			w.nodesLeft = append(w.nodesLeft, child)
+		}
+	}
+	w.addBlock(word(data, nodeValueOffset))
+	return nil
+}
+
+// addBlock adds a block, unless it is known.
 func (w *walk) addBlock(at uint64) {
-	if _, known := w.blocks[at]; at != 0 && !known {
-		w.blocks[at] = new(block)
-		w.blocksLeft = append(w.blocksLeft, at)
+	if at == 0 {
+		return
+	}
+	if _, known := w.places[at]; !known {
+		w.places[at] = len(w.blocks)
+		w.blocks = append(w.blocks, block{at: at})
 	}
 }
 
@@ -164,11 +181,11 @@ const blockUnit = 512
 
 // decode reads a block from its memory.
 func (w *walk) decode(b *block, data []byte) error {
-	l := w.layout
+	l := &w.layout.blockLayout
 	b.Address, b.Bytes = word(data, l.ptr), word(data, l.size)
 	b.stream, b.pool = word(data, blockStreamOffset), word(data, l.pool)
 	b.prev, b.next = word(data, l.prev), word(data, l.next)
-	b.isMapped, b.isExpandable = data[l.allocated+1] != 0, word(data, l.expandable) != 0
+	b.isMapped = data[l.allocated+1] != 0
 	isAllocated := data[l.allocated] != 0
 	_, isKnown := w.pools[b.pool]
 	switch {
@@ -176,7 +193,7 @@ func (w *walk) decode(b *block, data []byte) error {
 		return errors.New("a flag of a block is neither true nor false")
 	case int(data[blockDeviceOffset]) != w.object.device:
 		return fmt.Errorf("a block is on device %d", data[blockDeviceOffset])
-	case b.Bytes == 0 || b.Bytes%blockUnit != 0 || b.Address+b.Bytes < b.Address:
+	case !isSize(b.Bytes) || b.Address == 0 || b.Address+b.Bytes < b.Address:
 		return fmt.Errorf("a block has %d bytes", b.Bytes)
 	case !isKnown:
 		return errors.New("a block is in an unknown pool")
@@ -188,8 +205,11 @@ func (w *walk) decode(b *block, data []byte) error {
 		b.Use = AwaitsStream
 	}
 	if b.isActive {
-		b.Requested = word(data, l.requested)
+		if b.Requested = word(data, l.requested); b.Requested > b.Bytes {
+			return fmt.Errorf("a request of %d bytes has a block of %d bytes", b.Requested, b.Bytes)
+		}
 	}
+	b.isExpandable = l.expandable != 0 && word(data, l.expandable) != 0
 	return nil
 }
 

@@ -101,7 +101,7 @@ func (e *NameError) Error() string {
 // ListClasses returns the names of the classes of rows.
 func ListClasses() []string {
 	var names []string
-	for c := format.ClassFact; c <= format.ClassArguments; c++ {
+	for c := format.ClassFact; c <= format.ClassBlock; c++ {
 		names = append(names, c.String())
 	}
 	return names

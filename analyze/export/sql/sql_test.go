@@ -213,7 +213,7 @@ func TestOldRecording(t *testing.T) {
 	old := analyzetest.RepositoryPath(t, "format", "testdata", "v1.0.parquet")
 	rec := analyzetest.OpenRecording(t, old)
 	want := make(map[string]int)
-	for c := format.ClassFact; c <= format.ClassArguments; c++ {
+	for c := format.ClassFact; c <= format.ClassBlock; c++ {
 		if err := rec.Rows(func(*format.Row) error { want[c.String()]++; return nil }, c); err != nil {
 			t.Fatal(err)
 		}
