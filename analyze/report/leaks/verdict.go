@@ -57,6 +57,9 @@ type LeakFinding struct {
 	explainedByChance bool // random allocation and freeing may explain the rise
 	explainedByLoss   bool // lost frees may explain the rise
 	replacesEarlier   bool // frees of blocks from before the recording explain the rise
+
+	// earlierDoubt is a reason that lowers the confidence in the verdict growing, see Scan.earlierDoubt.
+	earlierDoubt string
 }
 
 // ClassifyGroups classifies all groups. It sorts by verdict, worst first, and then by live bytes.
@@ -108,7 +111,7 @@ func (s *Scan) classifyGroup(i int, lost int64) LeakFinding {
 	j.replacesEarlier = isGrowing && s.replacesEarlier(g)
 	switch {
 	case isGrowing && !j.replacesEarlier:
-		j.Verdict = VerdictGrowing
+		j.Verdict, j.earlierDoubt = VerdictGrowing, s.earlierDoubt(g)
 	case g.LiveCount == 0:
 		j.Verdict = VerdictChurn
 	case float64(g.startBytes) >= 0.9*float64(g.LiveBytes):
@@ -254,6 +257,9 @@ func (f *LeakFinding) Confidence(level string, reasons []string, w query.Window)
 			level = report.ConfidenceMedium
 		}
 		reasons = append(reasons[:len(reasons):len(reasons)], reason)
+	}
+	if f.earlierDoubt != "" {
+		lower(f.earlierDoubt)
 	}
 	if d := w.DurNs(); d < int64(10*time.Second) {
 		lower("only " + units.FormatDuration(d) + " of activity was recorded")
