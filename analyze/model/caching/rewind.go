@@ -161,6 +161,7 @@ func joinPages(pages map[int64]EarlierSegment) (list []EarlierSegment) {
 		if n := len(list); n > 0 {
 			if last := &list[n-1]; last.Ptr+last.Bytes == page && last.Pool == s.Pool && last.Stream == s.Stream {
 				last.Bytes += DriverPageBytes
+				last.IsSmall = last.IsSmall || s.IsSmall
 				continue
 			}
 		}
