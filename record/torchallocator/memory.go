@@ -66,8 +66,15 @@ func (m ProcessMemory) ReadParts(parts []Part) (calls int, err error) {
 // Bounds of one reading.
 const (
 	maxReadBytes    = 64 << 20
-	maxMissingParts = 64   // a consistent allocator has none
-	mergedGapBytes  = 1024 // parts with at most so many bytes between them are read as one
+	maxMissingParts = 64 // a consistent allocator has none
+)
+
+// Parts with at most so many bytes between them are read as one. Few parts are read faster with larger gaps. Many would
+// exceed the bound of a reading.
+const (
+	gapBytes        = 1024
+	gapBytesForMany = 128
+	manyParts       = 16 << 10
 )
 
 // key names a part of the memory that a reading needs.
@@ -223,9 +230,13 @@ func (img *image) plan(keys []key) (first int, err error) {
 	slices.SortFunc(keys, func(a, b key) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.length, b.length)) })
 	keys = slices.Compact(keys)
 	first = len(img.pieces)
+	gap := uint64(gapBytes)
+	if len(keys)+len(img.parts) > manyParts {
+		gap = gapBytesForMany
+	}
 	for i := 0; i < len(keys); {
 		at, end, n := keys[i].at, uint64(0), i
-		for ; n < len(keys) && (n == i || keys[n].at <= end+mergedGapBytes); n++ {
+		for ; n < len(keys) && (n == i || keys[n].at <= end+gap); n++ {
 			if keys[n].at == 0 || keys[n].at+keys[n].length < keys[n].at {
 				return first, errUnreadable
 			}
