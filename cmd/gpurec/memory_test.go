@@ -60,6 +60,17 @@ func startTorch(t *testing.T, env []string, name string, args ...string) *torchP
 
 func (p *torchProgram) pid() string { return strconv.Itoa(p.Process.Pid) }
 
+// startTorchLeak starts a program that keeps 60 tensors of 3,000,000 bytes, and waits. It returns its pid.
+func startTorchLeak(t *testing.T) string {
+	t.Helper()
+	p := startTorch(t, nil, "tensorleak", "--steps", "60", "--step-ms", "0", "--leak-bytes", "3000000", "--wait")
+	expectLine(t, p.stdout, "ready")
+	_, err := p.stdin.Write([]byte("x"))
+	must(t, err)
+	expectLine(t, p.stdout, "done")
+	return p.pid()
+}
+
 // readMemory runs "gpurec memory --json" and returns its devices.
 func readMemory(t *testing.T, args ...string) []memory.Device {
 	t.Helper()
