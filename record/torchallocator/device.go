@@ -7,17 +7,16 @@ import "slices"
 // maxCandidates bounds the layouts that a search proposes.
 const maxCandidates = 64
 
-// isUnused reports whether the allocator of a device was never used: it has no free blocks, and the statistics behind
-// its lock are 0.
-func isUnused(data []byte, at uint64) bool {
+// isEmpty reports whether the allocator of a device has no memory: no free blocks, and the current values of the
+// statistics behind its lock are 0.
+func isEmpty(data []byte, at uint64) bool {
 	pools, ok := findPools(data, at, 0, nil)
 	if !ok || word(data, pools[0]+setRootOffset) != 0 || word(data, pools[1]+setRootOffset) != 0 {
 		return false
 	}
 	for o := 0; o+mutexBytes+statsBytes <= len(data); o += 8 {
 		if isMutex(data[o:]) {
-			stats := data[o+mutexBytes:][:statsBytes]
-			return !slices.ContainsFunc(stats, func(b byte) bool { return b != 0 })
+			return readTotals(data[o+mutexBytes:]) == totals{}
 		}
 	}
 	return false

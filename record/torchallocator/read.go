@@ -81,7 +81,7 @@ func (r *Reader) search(ctx context.Context, o *object) (*State, error) {
 		if err != nil {
 			return nil, err
 		}
-		if isUnused(data, o.address) {
+		if isEmpty(data, o.address) {
 			return &State{Device: o.device, AtNs: r.now(), EndNs: r.now(), Tries: 1}, nil
 		}
 		devices, err := r.deviceLayouts(o, data)
@@ -197,21 +197,39 @@ func (r *Reader) proposeLayouts(o *object, device deviceLayout) ([]blockLayout, 
 	if err := w.addAllPools(); err != nil {
 		return nil, err
 	}
+	if err := w.readNodes(); err != nil {
+		return nil, err
+	}
 	f := &fields{width: searchedBlockBytes, want: readTotals(data[device.stats:]), memory: r.image.memory}
 	for at := range w.pools {
 		f.pools = append(f.pools, at)
 	}
-	if err := r.image.load(active, searchedBlockBytes); err != nil {
+	var cached []uint64
+	for i := range w.blocks {
+		cached = append(cached, w.blocks[i].at)
+	}
+	if f.active, err = r.readWhole(active); err != nil {
 		return nil, err
 	}
-	for _, at := range active {
+	if f.cached, err = r.readWhole(cached); err != nil {
+		return nil, err
+	}
+	return searchFields(f)
+}
+
+// readWhole returns the memory of blocks whose size is not known.
+func (r *Reader) readWhole(addresses []uint64) (list [][]byte, err error) {
+	if err := r.image.load(addresses, searchedBlockBytes); err != nil {
+		return nil, err
+	}
+	for _, at := range addresses {
 		block, ok := r.image.get(at, searchedBlockBytes)
 		if !ok {
 			return nil, errUnreadable
 		}
-		f.data = append(f.data, block)
+		list = append(list, block)
 	}
-	return searchFields(f)
+	return list, nil
 }
 
 // readLayout reads the blocks with one layout. The state has no times.

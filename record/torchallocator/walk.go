@@ -129,6 +129,23 @@ func (w *walk) readRound() error {
 	return nil
 }
 
+// readNodes finds the blocks of all sets, without reading them.
+func (w *walk) readNodes() error {
+	for len(w.nodesLeft) > 0 {
+		nodes := w.nodesLeft
+		w.nodesLeft = nil
+		if err := w.image.load(nodes, nodeBytes); err != nil {
+			return err
+		}
+		for _, at := range nodes {
+			if err := w.readNode(at); err != nil {
+				return err
+			}
+		}
+	}
+	return compare("cached blocks", w.nodes, w.wantNodes)
+}
+
 // readNode finds the block and the children of a node of a set.
 func (w *walk) readNode(at uint64) error {
 	data, ok := w.image.get(at, nodeBytes)

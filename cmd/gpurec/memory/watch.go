@@ -53,6 +53,10 @@ type lineTotals struct {
 	LargestFree    int64 `json:"largest_free_bytes"`
 	LargestRequest int64 `json:"largest_request_bytes"`
 	Blocks         int64 `json:"blocks"` // in use by the program or a stream
+	ReadNs         int64 `json:"read_ns"`
+	Tries          int   `json:"tries"`
+	Calls          int   `json:"calls"`
+	ReadBytes      int64 `json:"read_bytes"`
 }
 
 // changes are the blocks in use that are new or gone since the last reading of the device that was not refused.
@@ -167,6 +171,7 @@ func (w *Watch) compare(d *Device, state *torchallocator.State) line {
 	l.lineTotals = &lineTotals{
 		AllocatedBytes: d.AllocatedBytes, ReservedBytes: d.ReservedBytes, FreeBytes: d.FreeBytes,
 		LargestFree: d.LargestFree, LargestRequest: d.LargestRequest, Blocks: d.AllocatedBlocks + d.AwaitingBlocks,
+		ReadNs: d.Proof.ReadNs, Tries: d.Proof.Tries, Calls: d.Proof.Calls, ReadBytes: d.Proof.ReadBytes,
 	}
 	now, before := blocksInUse(state), w.before[d.Device]
 	w.before[d.Device] = now
