@@ -3,6 +3,7 @@
 package record
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -38,7 +39,7 @@ func TestTorchMemoryErrors(t *testing.T) {
 		!strings.Contains(text, "reading its memory ") {
 		t.Errorf("denied: %v", denied)
 	}
-	if _, err := OpenTorchMemory(-1); !errors.Is(err, process.ErrNoProcess) {
+	if _, err := OpenTorchMemory(t.Context(), -1); !errors.Is(err, process.ErrNoProcess) {
 		t.Errorf("pid -1: %v", err)
 	}
 }
@@ -46,17 +47,22 @@ func TestTorchMemoryErrors(t *testing.T) {
 func TestRunWithin(t *testing.T) {
 	testclass.Unit(t)
 	failed := errors.New("failed")
-	if n, err := runWithin(time.Hour, func() (int, error) { return 7, failed }); n != 7 || err != failed {
+	if n, err := runWithin(t.Context(), time.Hour, func() (int, error) { return 7, failed }); n != 7 || err != failed {
 		t.Errorf("%d, %v", n, err)
 	}
 	blocked := make(chan struct{})
 	defer close(blocked)
-	_, err := runWithin(time.Millisecond, func() (int, error) {
+	block := func() (int, error) {
 		<-blocked
 		return 7, nil
-	})
-	if err != ErrBlocked {
+	}
+	if _, err := runWithin(t.Context(), time.Millisecond, block); err != ErrBlocked {
 		t.Errorf("blocked: %v", err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := runWithin(ended, time.Hour, block); err != context.Canceled {
+		t.Errorf("interrupted: %v", err)
 	}
 }
 
@@ -122,7 +128,7 @@ func TestTorchMemoryOfAnotherProgram(t *testing.T) {
 	for comm, next := range map[string][]string{"cat": {"/bin/cat"}, "python3": append(again, "/bin/cat")} {
 		p := startSim(t, env, python, append(again[1:len(again):len(again)], next...)...)
 		p.expect("ready")
-		m, err := OpenTorchMemory(p.pid())
+		m, err := OpenTorchMemory(t.Context(), p.pid())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -114,14 +114,18 @@ func (f *memoryFlags) run(ctx context.Context) error {
 	if f.everySet {
 		return f.watch(ctx)
 	}
-	m, err := record.OpenTorchMemory(f.pid)
-	if err != nil {
+	m, err := record.OpenTorchMemory(ctx, f.pid)
+	switch {
+	case err == nil:
+		defer m.Close()
+	case ctx.Err() != nil:
+		return nil // Ctrl-C
+	default:
 		return f.explain(err)
 	}
-	defer m.Close()
 	readings, err := f.read(ctx, m)
 	if ctx.Err() != nil {
-		return nil // Ctrl-C
+		return nil
 	}
 	if err != nil {
 		return f.explain(err)
@@ -180,7 +184,7 @@ func (f *memoryFlags) watch(ctx context.Context) error {
 		var readings []record.TorchReading
 		var err error
 		if m == nil {
-			m, err = record.OpenTorchMemory(f.pid)
+			m, err = record.OpenTorchMemory(ctx, f.pid)
 		}
 		if err == nil {
 			readings, err = f.read(ctx, m)
