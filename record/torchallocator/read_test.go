@@ -384,7 +384,7 @@ func readDamaged(ctx context.Context, a *fakeAllocator, random *rand.Rand, chang
 	if err != nil {
 		return false, nil
 	}
-	r.sleep = func(time.Duration) {}
+	r.sleep, r.quiet = func(time.Duration) {}, 0
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 	defer cancel()
 	for device := range r.Devices() {
