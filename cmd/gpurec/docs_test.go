@@ -34,6 +34,7 @@ import (
 //	                   may differ, and lines may be left out.
 //	```sh              every line is a command of gpurec that needs no process, such as analyze. It is
 //	                   run up to the first pipe and must succeed.
+//	``` live torch     the same with $PID, a program of simtorch that has allocated and waits.
 //	``` … duckdb       the commands need DuckDB: without it, the document is skipped.
 //	```sh skip=REASON  nothing is run: the commands need a CUDA process, for example. The commands of
 //	                   gpurec are parsed. The test expects skippedBlocks of these blocks.
@@ -42,7 +43,7 @@ import (
 // writes the outputs of today into the documents.
 
 // skippedBlocks is the number of blocks with skip=REASON: change it with the documents.
-const skippedBlocks = 45
+const skippedBlocks = 46
 
 // docsRoot is the root of the repository, seen from this test.
 const docsRoot = "../.."
@@ -67,6 +68,7 @@ type document struct {
 	lines  []string
 	blocks []docBlock
 	prose  string // without fenced blocks
+	pid    string // of the program for blocks with torch
 }
 
 func readDocument(t *testing.T, path string) document {
@@ -251,6 +253,7 @@ func gpurecArgs(words []string) ([]string, bool) {
 // placeholders are words of documents that are no arguments, with an argument that parses.
 var placeholders = map[string]string{
 	"PID":      "4242",
+	"$PID":     "4242",
 	"LAUNCHER": "4242",
 	"REPORT":   "leaks",
 	"SIZE":     "1GiB",
@@ -427,6 +430,9 @@ func runDocument(t *testing.T, d document) {
 	if slices.ContainsFunc(d.blocks, func(b docBlock) bool { return b.has("duckdb") }) {
 		must(t, os.Symlink(viewers.DuckDBFolder(t), filepath.Join(dir, "bin")))
 	}
+	if slices.ContainsFunc(d.blocks, func(b docBlock) bool { return b.has("torch") }) {
+		d.pid = startTorchLeak(t)
+	}
 	for i := len(d.blocks) - 1; i >= 0; i-- { // from the end: updates move only lines that are done
 		b := d.blocks[i]
 		switch {
@@ -525,7 +531,7 @@ func (d *document) runConsole(t *testing.T, dir string, b docBlock) {
 // runLine runs a command and returns the lines it prints: on standard output, of a live block on
 // both.
 func (d *document) runLine(t *testing.T, dir string, b docBlock, command string) []string {
-	cmd := exec.Command("sh", "-c", "sudo() { \"$@\"; }\n"+command)
+	cmd := exec.Command("sh", "-c", "PID="+d.pid+"; sudo() { \"$@\"; }\n"+command)
 	var stdout bytes.Buffer
 	if !b.has("live") {
 		cmd.Stdout = &stdout
