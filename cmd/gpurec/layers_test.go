@@ -476,6 +476,12 @@ var mayImport = map[string][]string{
 		"analyze/stats",
 		"analyze/catalog",
 	},
+	"analyze/model/blockreadings": {
+		"format",
+		"analyze/model/timeline",
+		"analyze/query",
+		"analyze/units",
+	},
 	"analyze/model/state": {
 		"format",
 		"analyze/model/timeline",
@@ -677,6 +683,7 @@ var belowReports = []string{
 	"analyze/model/sampling",
 	"analyze/model/stack",
 	"analyze/model/livemem",
+	"analyze/model/blockreadings",
 	"analyze/model/caching",
 	"analyze/model/census",
 	"analyze/model/facts",
