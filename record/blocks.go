@@ -19,16 +19,11 @@ const completeReadings = 64
 
 // readBlocks starts a goroutine that reads the blocks of a process's caching allocator at regular times, until the
 // recording or the process ends, or the process maps another allocator.
-func (s *Session) readBlocks(pid int, lib *library.Library) {
+func (s *Session) readBlocks(pid int, _ *library.Library) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.blockReaders.replace(pid, cancel)
 	s.helpers.Go(func() {
 		defer cancel()
-		p, err := process.Open(pid)
-		if err != nil {
-			return
-		}
-		defer p.Close()
 		go func() {
 			select {
 			case <-s.stop:
@@ -36,7 +31,8 @@ func (s *Session) readBlocks(pid int, lib *library.Library) {
 			case <-ctx.Done():
 			}
 		}()
-		w := blockWatch{session: s, process: p, library: lib, known: make(map[int]*knownBlocks)}
+		w := blockWatch{session: s, pid: pid, known: make(map[int]*knownBlocks)}
+		defer w.close()
 		w.run(ctx, s.opt.BlocksEvery)
 	})
 }
@@ -63,18 +59,17 @@ func (b *blockReaders) replace(pid int, stop context.CancelFunc) {
 // blockWatch reads the blocks of one process at regular times.
 type blockWatch struct {
 	session *Session
-	process *process.Process
-	library *library.Library
-	reader  *torchallocator.Reader
+	pid     int
+	memory  *TorchMemory         // nil until the allocator was found
 	known   map[int]*knownBlocks // by device
 	refused string               // why the allocator was not found at the last reading
 }
 
+// run reads until ctx ends, or the process ends or executes another program.
 func (w *blockWatch) run(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for w.process.Alive() {
-		w.readAll(ctx)
+	for w.readAll(ctx) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -83,40 +78,56 @@ func (w *blockWatch) run(ctx context.Context, every time.Duration) {
 	}
 }
 
-// readAll reads the blocks of all devices once.
-func (w *blockWatch) readAll(ctx context.Context) {
-	if w.reader == nil {
-		r, err := openAllocator(w.process.Pid, w.library)
-		if err != nil {
-			if text := err.Error(); text != w.refused && !isWithoutMemory(err) {
-				w.refused = text
-				w.send(-1, nil, err)
-			}
-			return
-		}
-		w.reader = r
-	}
-	for device := range w.reader.Devices() {
-		limited, cancel := context.WithTimeout(ctx, min(w.session.opt.BlocksEvery, earlierBlocksTime))
-		state, err := w.reader.Read(limited, device)
-		cancel()
-		if ctx.Err() != nil || errors.Is(err, torchallocator.ErrEnded) {
-			return
-		}
-		w.send(device, state, err)
+func (w *blockWatch) close() {
+	if w.memory != nil {
+		w.memory.Close()
 	}
 }
 
-// isWithoutMemory reports whether an error says that the process has no memory of its own to read.
-func isWithoutMemory(err error) bool {
-	return errors.Is(err, torchallocator.ErrEnded) || errors.Is(err, torchallocator.ErrUnused) ||
-		errors.Is(err, errFork)
+// readAll reads the blocks of all devices once. It returns false if there will be nothing to read any more.
+func (w *blockWatch) readAll(ctx context.Context) bool {
+	if w.memory == nil {
+		m, err := OpenTorchMemory(w.pid)
+		if err != nil {
+			return w.refuse(err)
+		}
+		w.memory = m
+	}
+	for device := range w.memory.Devices() {
+		r, err := w.memory.Read(ctx, device)
+		switch {
+		case ctx.Err() != nil:
+			return false
+		case err != nil:
+			return w.refuse(err)
+		case r.Refused != nil:
+			w.send(device, nil, r.Refused)
+		default:
+			w.send(device, r.State, nil)
+		}
+	}
+	return true
+}
+
+// refuse writes why the allocator cannot be read, unless it did so at the last reading. It returns false if the program
+// has ended, or its memory is a copy of its parent's.
+func (w *blockWatch) refuse(err error) bool {
+	for _, end := range []error{torchallocator.ErrEnded, process.ErrNoProcess, ErrReplaced, errFork} {
+		if errors.Is(err, end) {
+			return false
+		}
+	}
+	if text := err.Error(); text != w.refused && !errors.Is(err, torchallocator.ErrUnused) {
+		w.refused = text
+		w.send(-1, nil, err)
+	}
+	return true
 }
 
 // send passes the rows of one reading to the row writer.
 func (w *blockWatch) send(device int, state *torchallocator.State, err error) {
 	row := format.Row{
-		Kind: format.KindBlock, StartNs: w.session.clock.NowNs(), Pid: int32(w.process.Pid), Device: int32(device),
+		Kind: format.KindBlock, StartNs: w.session.clock.NowNs(), Pid: int32(w.pid), Device: int32(device),
 		MemoryKind: format.MemoryTorch,
 	}
 	if err != nil {

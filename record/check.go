@@ -3,6 +3,8 @@
 package record
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -19,6 +21,7 @@ import (
 	"github.com/gpurec/gpurec/record/probe"
 	"github.com/gpurec/gpurec/record/process"
 	"github.com/gpurec/gpurec/record/progress"
+	"github.com/gpurec/gpurec/record/torchallocator"
 )
 
 // RequirementCheck is a result of Check: whether one requirement of a recording is met.
@@ -56,6 +59,7 @@ func CheckRequirements(pid int, how privilege.AttachMethod) []RequirementCheck {
 	if pid != 0 {
 		findings = append(findings, checkProcess(pid))
 		findings = append(findings, checkAllocators(pid)...)
+		findings = append(findings, checkTorchBlocks(pid)...)
 		findings = append(findings, checkGPUTimes(pid))
 	}
 	return findings
@@ -88,6 +92,80 @@ func checkAllocators(pid int) []RequirementCheck {
 		f.Text += "; " + library.ExplainReportLimits(lib.Path, version, why)
 	}
 	return []RequirementCheck{f}
+}
+
+// checkTorchBlocks checks whether the blocks of a process's caching allocator can be read. It returns no finding for a
+// process without a PyTorch allocator, or whose mappings cannot be read.
+func checkTorchBlocks(pid int) []RequirementCheck {
+	p, err := process.Open(pid)
+	if err != nil {
+		return nil // checkProcess reports the error
+	}
+	defer p.Close()
+	if _, err := p.Maps(); err != nil {
+		return nil
+	}
+	sum, err := sumTorchBlocks(pid)
+	if errors.Is(err, ErrNoTorch) || errors.Is(err, process.ErrNoProcess) {
+		return nil
+	}
+	if refused := new(TorchMemoryError); errors.As(err, &refused) {
+		err = refused.Err // the line need not name the process
+	}
+	return []RequirementCheck{{
+		What: "PyTorch blocks", Text: sum.String(), Err: err,
+		Without: "memory from before a recording is then unknown",
+	}}
+}
+
+// sumTorchBlocks reads the blocks of all devices of a process.
+func sumTorchBlocks(pid int) (sum torchSum, err error) {
+	m, err := OpenTorchMemory(pid)
+	if err != nil {
+		return sum, err
+	}
+	defer m.Close()
+	for device := range m.Devices() {
+		r, err := m.Read(context.Background(), device)
+		if err = cmp.Or(err, r.Refused); err != nil {
+			return sum, err
+		}
+		sum.add(r.State)
+	}
+	return sum, nil
+}
+
+// torchSum is the sum of the states of some devices.
+type torchSum struct {
+	blocks, agree, totals int
+	allocated             uint64
+}
+
+func (n *torchSum) add(state *torchallocator.State) {
+	n.blocks += state.CountBlocks()
+	n.allocated += state.AllocatedBytes
+	n.totals += len(state.Totals)
+	for _, t := range state.Totals {
+		if t.Blocks == t.Statistics {
+			n.agree++
+		}
+	}
+}
+
+// String returns numbers and bytes of the blocks, and how many totals agree. Devices that were never used have no totals.
+func (n *torchSum) String() string {
+	if n.totals == 0 {
+		return "no blocks yet"
+	}
+	size := fmt.Sprintf("%.2f GiB", float64(n.allocated)/(1<<30))
+	if n.allocated < 1<<30 {
+		size = fmt.Sprintf("%.2f MiB", float64(n.allocated)/(1<<20))
+	}
+	noun := "blocks"
+	if n.blocks == 1 {
+		noun = "block"
+	}
+	return fmt.Sprintf("%d %s, %s, %d of %d totals agree", n.blocks, noun, size, n.agree, n.totals)
 }
 
 // checkGPUTimes checks whether GPU times of a process can be recorded.

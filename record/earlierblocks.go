@@ -140,7 +140,7 @@ func allocatorBlockRows(state *torchallocator.State, row format.Row) (rows []for
 	}
 	for i := range state.Segments {
 		segment := &state.Segments[i]
-		row.Stream, row.SrcPtr = int64(segment.Stream), poolNumber(segment.Pool)
+		row.Stream, row.SrcPtr = int64(segment.Stream), PoolNumber(segment.Pool)
 		row.Name, row.Message, row.Value = format.BlockSegment, format.BlocksLarge, 0
 		if segment.IsExpandable {
 			row.Name = format.BlockMappedRange
@@ -165,8 +165,8 @@ func allocatorBlockRows(state *torchallocator.State, row format.Row) (rows []for
 	return rows
 }
 
-// poolNumber returns the number of a private pool in rows: n for pool {0, n}, -n for pool {n, 0}.
-func poolNumber(id torchallocator.PoolID) int64 {
+// PoolNumber returns the number of a private pool in rows: n for pool {0, n}, -n for pool {n, 0}.
+func PoolNumber(id torchallocator.PoolID) int64 {
 	if id[0] != 0 {
 		return -int64(id[0])
 	}

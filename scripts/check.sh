@@ -57,6 +57,7 @@ pythons=(build/python/*/bin/python3)
 for script in allocator operators modules snapshot; do
 	python3 "scripts/compare_torch_$script.py" --self-test >/dev/null
 done
+python3 scripts/test_torch_blocks.py --self-test >/dev/null
 
 step "other systems" # compiled, not linked; the workflow links them
 for target in linux/arm64 darwin/arm64 windows/amd64; do

@@ -78,3 +78,19 @@ func CheckFormat(name string) error {
 	}
 	return &UnknownFormatError{name}
 }
+
+// WriteTable writes only a table, as WriteReport does in text: without the table's title, stacks and evidence.
+func WriteTable(out io.Writer, t *report.Table, opt Options) error {
+	var text strings.Builder
+	buffer := bufio.NewWriter(&text)
+	writeTextTable(buffer, t, opt)
+	if err := buffer.Flush(); err != nil {
+		return err
+	}
+	if opt.ASCII {
+		_, err := asciiReplacer.WriteString(out, text.String())
+		return err
+	}
+	_, err := io.WriteString(out, text.String())
+	return err
+}

@@ -46,6 +46,10 @@ func newStacksCommand() *cobra.Command {
 	return newLinuxOnlyCommand("stacks", "Show the stacks of a running process (Linux only)")
 }
 
+func newMemoryCommand() *cobra.Command {
+	return newLinuxOnlyCommand("memory", "Show the memory of a process's PyTorch allocator (Linux only)")
+}
+
 func newTopCommand() *cobra.Command {
 	return newLinuxOnlyCommand("top", "Show what processes that use CUDA do now (Linux only)")
 }

@@ -6,7 +6,8 @@ is bound by the GPU: 36 layers in bfloat16. gpt_decode decodes 8 tokens a step, 
 gpt_graph replays a CUDA graph of a forward pass 8 times a step. streams has three streams, with
 copies and events. gpt_modules has own modules of PyTorch alone: subclasses without a forward function, and layers that
 are computed again in the backward pass. slow_loader waits for a data loader that tokenizes text in Python. two_gpus is
-a model whose halves are on two GPUs.
+a model whose halves are on two GPUs. mlp and gpt2 do not wait for the GPU, so their CPU is ahead of it: 20 layers of
+width 512, and GPT-2 small in bfloat16 with 8 texts of 256 tokens. Their steps return the loss as a tensor.
 fake needs neither PyTorch nor a GPU: it launches kernels on simcuda through ctypes.
 """
 import ctypes
@@ -270,6 +271,45 @@ def two_gpus():
     return step
 
 
+def mlp():
+    import torch
+
+    torch.manual_seed(0)
+    layers = [layer for _ in range(20) for layer in (torch.nn.Linear(512, 512), torch.nn.ReLU())]
+    model = torch.nn.Sequential(*layers).to("cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    x = torch.randn(64, 512, device="cuda")
+
+    def step():
+        loss = model(x).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step
+
+
+def gpt2():
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config()).to("cuda").train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    tokens = torch.randint(0, 50257, (8, 256), device="cuda")
+
+    def step():
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = model(input_ids=tokens, labels=tokens).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step
+
+
 PTX = b""".version 7.0
 .target sm_52
 .address_size 64
@@ -313,5 +353,5 @@ def fake(launches=40):
 STEPS = {
     "mlp_small": mlp_small, "gpt_train": gpt_train, "gpt2_large": gpt2_large, "gpt_decode": gpt_decode,
     "gpt_graph": gpt_graph, "gpt_modules": gpt_modules, "streams": streams, "slow_loader": slow_loader, "two_gpus": two_gpus,
-    "fake": fake,
+    "mlp": mlp, "gpt2": gpt2, "fake": fake,
 }

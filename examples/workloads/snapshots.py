@@ -1,10 +1,11 @@
 """A PyTorch training that writes its memory snapshots, to compare them with what a recorder knows.
 
-    python3 snapshots.py --folder FOLDER [--seconds 300]
+    python3 snapshots.py --folder FOLDER [--model transformer|mlp|gpt2] [--seconds 300]
 
 Every 0.2 to 0.5 s, it writes FOLDER/UNIX_NS.pickle: segments of torch.cuda.memory_snapshot(), and memory_stats().
 The allocator does nothing for 5 ms before and after UNIX_NS. FOLDER/ready exists from the first one on. The training
-has batches of different lengths, blocks of two streams, a private pool, and memory that grows slowly.
+has blocks of two streams, a private pool, and memory that grows slowly. transformer also has batches of different
+lengths, and mostly waits for the GPU. mlp and gpt2 (models.py) do not wait for it between two snapshots.
 """
 import argparse
 import os
@@ -12,36 +13,48 @@ import pickle
 import random
 import time
 
+import models
 import torch
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--folder", required=True)
+parser.add_argument("--model", choices=["transformer", "mlp", "gpt2"], default="transformer")
 parser.add_argument("--seconds", type=float, default=300)
 options = parser.parse_args()
-
-torch.manual_seed(0)
 device = torch.device("cuda")
-layer = torch.nn.TransformerEncoderLayer(d_model=512, nhead=8, dim_feedforward=2048, batch_first=True)
-model = torch.nn.TransformerEncoder(layer, num_layers=6).to(device)
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-host = torch.randn(8, 256, 512, pin_memory=True)
-side = torch.cuda.Stream()
-history, cache = [], {}
 
 
-def train(n):
-    x = host.to(device, non_blocking=True)[:, : 64 + 32 * (n % 7)]
-    optimizer.zero_grad()
-    with torch.autocast("cuda", dtype=torch.bfloat16):
-        loss = model(x).pow(2).mean()
-    loss.backward()
-    optimizer.step()
+def transformer():
+    """Returns a function that runs a step of a small transformer, and returns its loss."""
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(d_model=512, nhead=8, dim_feedforward=2048, batch_first=True)
+    model = torch.nn.TransformerEncoder(layer, num_layers=6).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    host = torch.randn(8, 256, 512, pin_memory=True)
+    n = 0
+
+    def step():
+        nonlocal n
+        n += 1
+        x = host.to(device, non_blocking=True)[:, : 64 + 32 * (n % 7)]
+        optimizer.zero_grad()
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = model(x).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        if n % 3:
+            loss.item()
+        return loss.detach()
+
+    return step
+
+
+def use_side_stream(n):
+    """Allocates a block on the side stream, and frees one of the default stream that the side stream uses."""
+    x = torch.empty(4 << 20, dtype=torch.uint8, device=device)
     with torch.cuda.stream(side):
         x.record_stream(side)
         cache[n % 50] = torch.empty(random.randrange(1, 3 << 20), dtype=torch.uint8, device=device)
-    if n % 10 == 0:
-        history.append(loss.detach().clone())
-    return loss.item() if n % 3 else 0
 
 
 def write_snapshot():
@@ -56,19 +69,30 @@ def write_snapshot():
     os.rename(path + ".new", path)
 
 
+step = transformer() if options.model == "transformer" else models.STEPS[options.model]()
+side = torch.cuda.Stream()
+history, cache = [], {}
 pool = torch.cuda.MemPool()
 with torch.cuda.use_mem_pool(pool):
     private = [torch.empty(n << 20, dtype=torch.uint8, device=device) for n in (1, 3, 40)]
 del private[1]
 for n in range(20):
-    train(n)
+    step()
+    use_side_stream(n)
 end, last, wait = time.monotonic() + options.seconds, 0, 0
+grown = emptied = time.monotonic()
 while time.monotonic() < end:
     n += 1
-    train(n)
-    if n % 500 == 0:
+    loss = step()
+    use_side_stream(n)
+    now = time.monotonic()
+    if now - grown > 0.2:
+        history.append(loss.clone())
+        grown = now
+    if now - emptied > 10:
         torch.cuda.empty_cache()
-    if time.monotonic() - last > wait:
+        emptied = now
+    if now - last > wait:
         write_snapshot()
         last, wait = time.monotonic(), random.uniform(0.2, 0.5)
         open(os.path.join(options.folder, "ready"), "w").close()

@@ -138,6 +138,26 @@ func (c *Cache) Mapped(p *process.Process) ([]*Library, error) {
 	return found, failed
 }
 
+// MappedAllocator returns the library with PyTorch's caching allocator that the process has mapped, nil if there is
+// none. It reads no other library.
+func (c *Cache) MappedAllocator(p *process.Process) (*Library, error) {
+	maps, err := p.Maps()
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range maps {
+		if !allocatorFileName.MatchString(filepath.Base(m.Path)) || !m.Executable() {
+			continue
+		}
+		file, err := p.OpenMappedFile(m)
+		if err != nil {
+			return nil, p.WrapError(err)
+		}
+		return c.addFileOfKind(file, m.Path, KindAllocator)
+	}
+	return nil, nil
+}
+
 // otherCollectives returns the mapped files of a CUDA process that contain NCCL under another name.
 func (c *Cache) otherCollectives(p *process.Process, maps []symbolize.Mapping) (list []*Library) {
 	program, _ := os.Readlink(p.Path("exe"))

@@ -7,24 +7,23 @@ import "slices"
 // maxCandidates bounds the layouts that a search proposes.
 const maxCandidates = 64
 
-// isUnused reports whether the allocator of a device was never used: it has no free blocks, and the statistics behind
-// its lock are 0.
-func isUnused(data []byte, at uint64) bool {
+// isEmpty reports whether the allocator of a device has no memory: no free blocks, and the current values of the
+// statistics behind its lock are 0.
+func isEmpty(data []byte, at uint64) bool {
 	pools, ok := findPools(data, at, 0, nil)
 	if !ok || word(data, pools[0]+setRootOffset) != 0 || word(data, pools[1]+setRootOffset) != 0 {
 		return false
 	}
 	for o := 0; o+mutexBytes+statsBytes <= len(data); o += 8 {
 		if isMutex(data[o:]) {
-			stats := data[o+mutexBytes:][:statsBytes]
-			return !slices.ContainsFunc(stats, func(b byte) bool { return b != 0 })
+			return readTotals(data[o+mutexBytes:]) == totals{}
 		}
 	}
 	return false
 }
 
 // deviceLayouts returns the layouts that the memory of a device's allocator may have.
-func (r *Reader) deviceLayouts(o *object, data []byte) (list []deviceLayout, err error) {
+func deviceLayouts(o *object, data []byte) (list []deviceLayout, err error) {
 	l := deviceLayout{}
 	var ok bool
 	if l.pools, ok = findPools(data, o.address, 0, nil); !ok {
@@ -37,7 +36,7 @@ func (r *Reader) deviceLayouts(o *object, data []byte) (list []deviceLayout, err
 		if l.lock, ok = findLock(data, l.stats); !ok {
 			continue
 		}
-		tables, err := r.findActive(data, currentStat(data, l.stats, activeStat, 0))
+		tables, err := findActive(o.image, data, currentStat(data, l.stats, activeStat, 0))
 		if err != nil {
 			return nil, err
 		}
@@ -101,13 +100,13 @@ func findSmallFlags(data []byte, pools [2]int) (offsets []int) {
 }
 
 // findActive returns the offsets of tables of pointers to count blocks. Each pointer lies where its hash puts it.
-func (r *Reader) findActive(data []byte, count uint64) (offsets []int, err error) {
+func findActive(img *image, data []byte, count uint64) (offsets []int, err error) {
 	for o := 0; o+tableBytes <= len(data); o += 8 {
 		t, ok := readTable(data[o:], maxBlocks)
 		if !ok || t.count != count {
 			continue
 		}
-		switch _, err := readPointers(r.image, t); {
+		switch _, err := readPointers(img, t); {
 		case err == nil:
 			offsets = append(offsets, o)
 			if count == 0 {

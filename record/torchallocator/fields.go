@@ -4,10 +4,11 @@ package torchallocator
 
 import "slices"
 
-// fields searches the places of members of Block. It knows the memory of all active blocks, and what the members must
-// add up to.
+// fields searches the places of members of Block. It knows the memory of blocks, and what the members of active blocks
+// must add up to.
 type fields struct {
-	data   [][]byte // of active blocks
+	active [][]byte // memory of the active blocks
+	cached [][]byte // and of free ones in the sets
 	width  int      // bytes of each
 	want   totals
 	pools  []uint64 // addresses of BlockPools
@@ -66,11 +67,11 @@ func (f *fields) words(isMember func(offset int) bool) (offsets []int) {
 }
 
 func (f *fields) all(offset int, holds func(uint64) bool) bool {
-	return !slices.ContainsFunc(f.data, func(d []byte) bool { return !holds(word(d, offset)) })
+	return !slices.ContainsFunc(f.active, func(d []byte) bool { return !holds(word(d, offset)) })
 }
 
 func (f *fields) sum(offset int) (n uint64) {
-	for _, d := range f.data {
+	for _, d := range f.active {
 		n += word(d, offset)
 	}
 	return n
@@ -79,10 +80,11 @@ func (f *fields) sum(offset int) (n uint64) {
 // readTargets reads the objects that words of blocks may point to.
 func (f *fields) readTargets() error {
 	f.targets = make(map[int][]target)
+	blocks := slices.Concat(f.active, f.cached)
 	for _, o := range f.words(func(o int) bool { return f.all(o, isPointer) }) {
 		var from [][]byte
 		var to []uint64
-		for _, d := range f.data {
+		for _, d := range blocks {
 			if w := word(d, o); w != 0 && len(to) < maxTargets && !slices.Contains(f.pools, w) {
 				from, to = append(from, d), append(to, w)
 			}
@@ -138,11 +140,11 @@ func (f *fields) chains(size int) (list []blockLayout) {
 
 // areDifferent reports whether no two blocks have the same word.
 func (f *fields) areDifferent(offset int) bool {
-	seen := make(map[uint64]bool, len(f.data))
-	for _, d := range f.data {
+	seen := make(map[uint64]bool, len(f.active))
+	for _, d := range f.active {
 		seen[word(d, offset)] = true
 	}
-	return len(seen) == len(f.data)
+	return len(seen) == len(f.active)
 }
 
 // flags returns the offsets of the byte that says whether the program uses a block. The byte behind it says whether the
@@ -151,7 +153,7 @@ func (f *fields) flags(l *blockLayout) (offsets []int) {
 	for o := firstMember; o+2 <= f.width; o++ {
 		var blocks, bytes uint64
 		isFlag := true
-		for _, d := range f.data {
+		for _, d := range f.active {
 			if isFlag = isFlag && d[o] <= 1 && d[o+1] == 1; d[o] == 1 {
 				blocks++
 				bytes += word(d, l.size)
@@ -170,7 +172,7 @@ func (f *fields) requests(size int) []int {
 		if o == size || f.sum(o) != f.want[requestedBytesStat][0] {
 			return false
 		}
-		return !slices.ContainsFunc(f.data, func(d []byte) bool { return word(d, o) > word(d, size) })
+		return !slices.ContainsFunc(f.active, func(d []byte) bool { return word(d, o) > word(d, size) })
 	}
 	return f.words(isRequest)
 }

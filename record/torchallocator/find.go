@@ -14,12 +14,13 @@ type object struct {
 	address uint64
 	device  int
 	bytes   uint64 // at most
+	image   *image // what readings of its blocks use
 }
 
 // Open finds the allocators of a process. variable is the address of c10::cuda::CUDACachingAllocator::allocator, a
 // pointer to the allocator in use. The error is ErrUnused, ErrDenied, ErrEnded, *OtherAllocatorError, or nil.
 func Open(m Memory, variable uint64) (*Reader, error) {
-	r := &Reader{image: newImage(m), head: newImage(m), now: monotonicNs, sleep: time.Sleep}
+	r := &Reader{image: newImage(m), now: monotonicNs, sleep: time.Sleep, quiet: quietTime}
 	data, err := r.image.fetch(variable, 8)
 	if err != nil {
 		return nil, err
@@ -31,12 +32,11 @@ func Open(m Memory, variable uint64) (*Reader, error) {
 	if err := r.checkClass(native); err != nil {
 		return nil, err
 	}
-	data, err = r.readObject(r.image, &object{address: native, bytes: nativeBytes})
+	data, err = readObject(r.image, &object{address: native, bytes: nativeBytes})
 	if err != nil {
 		return nil, err
 	}
 	if found, err := r.findObjects(data); found || err != nil {
-		r.image = newImage(m)
 		return r, err
 	}
 	return nil, ErrUnused
@@ -143,7 +143,8 @@ func (r *Reader) addObjects(list []byte) (ok bool, err error) {
 				objects[i].bytes = min(objects[i].bytes, apart)
 			}
 		}
-		data, err := r.readObject(r.image, &objects[i])
+		objects[i].image = newImage(r.image.memory)
+		data, err := readObject(r.image, &objects[i])
 		if err == errUnreadable {
 			return false, nil
 		} else if err != nil {
@@ -158,7 +159,7 @@ func (r *Reader) addObjects(list []byte) (ok bool, err error) {
 }
 
 // readObject returns the memory of an object. It ends before the first page that cannot be read.
-func (r *Reader) readObject(img *image, o *object) ([]byte, error) {
+func readObject(img *image, o *object) ([]byte, error) {
 	var data []byte
 	for n := uint64(0); n < o.bytes; {
 		part := min(o.bytes-n, pageBytes-(o.address+n)%pageBytes)

@@ -206,8 +206,7 @@ func findPools(data []byte, at uint64, from int, like []byte) (pools [2]int, ok 
 		if i := slices.IndexFunc(found, isSecond); i >= 0 {
 			return [2]int{found[i], o}, true
 		}
-		found = append(found, o)
-		o += 2*setBytes - 8
+		found = append(found, o) // words before a pool can look like a set
 	}
 	return pools, false
 }

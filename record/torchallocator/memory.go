@@ -66,40 +66,89 @@ func (m ProcessMemory) ReadParts(parts []Part) (calls int, err error) {
 // Bounds of one reading.
 const (
 	maxReadBytes    = 64 << 20
-	maxMissingParts = 64  // a consistent allocator has none
-	mergedGapBytes  = 256 // parts with at most so many bytes between them are read as one
+	maxMissingParts = 64   // a consistent allocator has none
+	mergedGapBytes  = 1024 // parts with at most so many bytes between them are read as one
 )
 
-// key names a part that a reading needs.
+// key names a part of the memory that a reading needs.
 type key struct {
 	at     uint64
 	length uint64
 }
 
-// image has those parts of a process's memory that one reading needs. Each part is read once.
+// image has those parts of a process's memory that readings of blocks need. It reads all of them again in one go, which
+// takes few system calls, because the next reading needs nearly the same ones.
 type image struct {
-	memory         Memory
-	parts          map[key][]byte // nil: missing
-	used           []key          // in this reading; with repetitions
-	buffers, spare [][]byte
-	bytes, calls   int // that were read since the last refresh
-	missing        int
+	memory Memory
+	parts  map[key]*imagePart
+	pieces []Part // what is read: each has one or several parts
+	bytes  int    // of all pieces
+	// arena has the pieces of the last call of prepare. unused is its rest while pieces are planned.
+	arena, unused []byte
+	// calls and readBytes count what was read since the last reread. isLoaded is set if parts were loaded since then.
+	calls, readBytes int
+	isLoaded         bool
+	missing          int // pieces that could not be read since then
+	rereads          int
 }
 
-func newImage(m Memory) *image { return &image{memory: m, parts: make(map[key][]byte)} }
-
-// refresh begins a new reading. It reads all parts that the last reading used: nearly all that the new one needs.
-func (img *image) refresh() error {
-	known := img.used
-	img.forget()
-	return img.read(known)
+// imagePart is a part in a piece. piece is a number in image.pieces.
+type imagePart struct {
+	data   []byte
+	piece  int
+	isUsed bool // since the last eviction
 }
+
+func newImage(m Memory) *image { return &image{memory: m, parts: make(map[key]*imagePart)} }
 
 // forget makes the image empty.
 func (img *image) forget() {
 	clear(img.parts)
-	img.spare, img.buffers = append(img.spare, img.buffers...), nil
-	img.used, img.bytes, img.calls, img.missing = nil, 0, 0, 0
+	img.pieces, img.bytes, img.missing = nil, 0, 0
+}
+
+// rereadsPerEviction is the number of readings after which parts that were not needed meanwhile are left out. Objects
+// come back to the same places in the heap, so parts that one reading does not need are often needed by a later one.
+const rereadsPerEviction = 64
+
+// prepare makes the next reread fast: it merges parts that are neighbors, and leaves out missing ones.
+func (img *image) prepare() error {
+	img.rereads++
+	mustEvict := img.rereads%rereadsPerEviction == 0
+	if !mustEvict && !img.isLoaded && img.missing == 0 {
+		return nil
+	}
+	var keys []key
+	for k, p := range img.parts {
+		if img.pieces[p.piece].IsMissing || mustEvict && !p.isUsed {
+			delete(img.parts, k)
+			continue
+		}
+		p.isUsed = p.isUsed && !mustEvict
+		keys = append(keys, k)
+	}
+	if cap(img.arena) < img.bytes {
+		img.arena = make([]byte, img.bytes+img.bytes/4)
+		clear(img.arena) // so that the kernel gives it memory now, and not while the allocator pauses
+	}
+	img.unused = img.arena
+	img.pieces, img.bytes, img.missing, img.isLoaded = nil, 0, 0, false
+	_, err := img.plan(keys)
+	img.unused = nil // the next plan takes the whole arena
+	return err
+}
+
+// reread reads all parts again, and what is watched before and behind them.
+func (img *image) reread(before, behind Part) error {
+	img.calls, img.readBytes, img.isLoaded, img.missing = 0, 0, false, 0
+	all := slices.Concat([]Part{before}, img.pieces, []Part{behind})
+	if err := img.readPieces(all); err != nil {
+		return err
+	}
+	for i := range img.pieces {
+		img.pieces[i].IsMissing = all[i+1].IsMissing
+	}
+	return nil
 }
 
 // load reads those parts of length bytes that the image does not have.
@@ -107,18 +156,54 @@ func (img *image) load(addresses []uint64, length uint64) error {
 	var unknown []key
 	for _, at := range addresses {
 		k := key{at, length}
-		img.used = append(img.used, k)
-		if _, ok := img.parts[k]; !ok {
+		if p := img.parts[k]; p == nil || img.pieces[p.piece].IsMissing {
 			unknown = append(unknown, k)
 		}
 	}
-	return img.read(unknown)
+	if len(unknown) == 0 {
+		return nil
+	}
+	img.isLoaded = true
+	first, err := img.plan(unknown)
+	if err != nil {
+		return err
+	}
+	if err := img.readPieces(img.pieces[first:]); err != nil {
+		return err
+	}
+	return img.readApart(first)
 }
 
-// get returns a part that was loaded. ok is false if it is missing.
+// readApart reads the parts of pieces from a number on again, each as a piece of its own, if their piece is missing.
+func (img *image) readApart(first int) error {
+	if !slices.ContainsFunc(img.pieces[first:], func(p Part) bool { return p.IsMissing }) {
+		return nil
+	}
+	var again []key
+	for k, p := range img.parts {
+		if p.piece >= first && img.pieces[p.piece].IsMissing && uint64(len(img.pieces[p.piece].Data)) > k.length {
+			again = append(again, k)
+		}
+	}
+	first = len(img.pieces)
+	for _, k := range again {
+		if err := img.addPiece(k.at, k.at+k.length); err != nil {
+			return err
+		}
+		n := len(img.pieces) - 1
+		img.parts[k] = &imagePart{data: img.pieces[n].Data, piece: n, isUsed: true}
+	}
+	return img.readPieces(img.pieces[first:])
+}
+
+// get returns a part that was loaded. ok is false if it could not be read.
 func (img *image) get(at, length uint64) (data []byte, ok bool) {
-	data = img.parts[key{at, length}]
-	return data, data != nil
+	p := img.parts[key{at, length}]
+	if p == nil || img.pieces[p.piece].IsMissing {
+		return nil, false
+	}
+	p.isUsed = true
+	return p.data, true
 }
 
 // fetch loads one part and returns it.
@@ -133,91 +218,59 @@ func (img *image) fetch(at, length uint64) (data []byte, err error) {
 	return data, nil
 }
 
-// read reads parts. It merges neighbors, and reads the parts of a merged piece one by one if it is not readable.
-func (img *image) read(keys []key) error {
-	slices.SortFunc(
-		keys,
-		func(a, b key) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.length, b.length)) },
-	)
+// plan adds parts, and pieces that have them. It merges neighbors. It returns the number of the first new piece.
+func (img *image) plan(keys []key) (first int, err error) {
+	slices.SortFunc(keys, func(a, b key) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.length, b.length)) })
 	keys = slices.Compact(keys)
-	pieces, err := img.plan(keys)
-	if err != nil || len(pieces) == 0 {
-		return err
-	}
-	if err := img.readPieces(pieces); err != nil {
-		return err
-	}
-	var again []key
-	next := 0
-	for i := range pieces {
-		p := &pieces[i]
-		end := p.Address + uint64(len(p.Data))
-		for first := next; next < len(keys) && keys[next].at+keys[next].length <= end; next++ {
-			k := keys[next]
-			switch {
-			case !p.IsMissing:
-				img.parts[k] = p.Data[k.at-p.Address:][:k.length]
-			case first == next && k.length == uint64(len(p.Data)):
-				img.parts[k] = nil
-			default:
-				again = append(again, k)
+	first = len(img.pieces)
+	for i := 0; i < len(keys); {
+		at, end, n := keys[i].at, uint64(0), i
+		for ; n < len(keys) && (n == i || keys[n].at <= end+mergedGapBytes); n++ {
+			if keys[n].at == 0 || keys[n].at+keys[n].length < keys[n].at {
+				return first, errUnreadable
 			}
+			end = max(end, keys[n].at+keys[n].length)
+		}
+		if err := img.addPiece(at, end); err != nil {
+			return first, err
+		}
+		piece := len(img.pieces) - 1
+		for ; i < n; i++ {
+			p := img.parts[keys[i]]
+			if p == nil {
+				p = new(imagePart)
+				img.parts[keys[i]] = p
+			}
+			p.data, p.piece = img.pieces[piece].Data[keys[i].at-at:][:keys[i].length], piece
 		}
 	}
-	return img.readApart(again)
+	return first, nil
 }
 
-// readApart reads parts one by one.
-func (img *image) readApart(keys []key) error {
-	if len(keys) == 0 {
-		return nil
+// addPiece adds a piece from an address to another one.
+func (img *image) addPiece(at, end uint64) error {
+	if end-at > maxReadBytes || img.bytes+int(end-at) > maxReadBytes {
+		return errTooLarge
 	}
-	pieces := make([]Part, len(keys))
-	for i, k := range keys {
-		data, err := img.buffer(k.length)
-		if err != nil {
-			return err
-		}
-		pieces[i] = Part{Address: k.at, Data: data}
-	}
-	if err := img.readPieces(pieces); err != nil {
-		return err
-	}
-	for i, k := range keys {
-		img.parts[k] = nil
-		if !pieces[i].IsMissing {
-			img.parts[k] = pieces[i].Data
-		}
-	}
+	img.bytes += int(end - at)
+	img.pieces = append(img.pieces, Part{Address: at, Data: img.allocate(int(end - at))})
 	return nil
 }
 
-// plan returns pieces of memory that have all parts. keys is sorted.
-func (img *image) plan(keys []key) (pieces []Part, err error) {
-	type span struct{ at, end uint64 }
-	var spans []span
-	for _, k := range keys {
-		end := k.at + k.length
-		if end < k.at || k.at == 0 {
-			return nil, errUnreadable
-		}
-		if n := len(spans); n > 0 && k.at <= spans[n-1].end+mergedGapBytes {
-			spans[n-1].end = max(spans[n-1].end, end)
-		} else {
-			spans = append(spans, span{k.at, end})
-		}
+// allocate returns memory, of the arena as far as it goes.
+func (img *image) allocate(n int) (data []byte) {
+	if len(img.unused) < n {
+		return make([]byte, n)
 	}
-	for _, s := range spans {
-		data, err := img.buffer(s.end - s.at)
-		if err != nil {
-			return nil, err
-		}
-		pieces = append(pieces, Part{Address: s.at, Data: data})
-	}
-	return pieces, nil
+	data, img.unused = img.unused[:n:n], img.unused[n:]
+	return data
 }
 
 func (img *image) readPieces(pieces []Part) error {
+	for i := range pieces {
+		pieces[i].IsMissing = false
+		img.readBytes += len(pieces[i].Data)
+	}
 	calls, err := img.memory.ReadParts(pieces)
 	img.calls += calls
 	if err != nil {
@@ -232,37 +285,6 @@ func (img *image) readPieces(pieces []Part) error {
 		return errUnreadable
 	}
 	return nil
-}
-
-// bufferBytes is the size of the buffers that pieces share.
-const bufferBytes = 32 << 10
-
-// buffer returns memory for a piece.
-func (img *image) buffer(length uint64) ([]byte, error) {
-	if length > maxReadBytes || img.bytes+int(length) > maxReadBytes {
-		return nil, errTooLarge
-	}
-	img.bytes += int(length)
-	n := len(img.buffers) - 1
-	if n < 0 || uint64(cap(img.buffers[n])-len(img.buffers[n])) < length {
-		img.buffers = append(img.buffers, img.newBuffer(length))
-		n++
-	}
-	b := &img.buffers[n]
-	begin := len(*b)
-	*b = (*b)[:begin+int(length)]
-	return (*b)[begin:len(*b):len(*b)], nil
-}
-
-// newBuffer returns an empty buffer of at least length bytes.
-func (img *image) newBuffer(length uint64) []byte {
-	for i, b := range img.spare {
-		if uint64(cap(b)) >= length {
-			img.spare = slices.Delete(img.spare, i, i+1)
-			return b[:0]
-		}
-	}
-	return make([]byte, 0, max(length, bufferBytes))
 }
 
 // word returns 8 bytes of data as a number.

@@ -14,13 +14,13 @@ import (
 
 // Reader reads the allocators of one process. It is not safe for concurrent use.
 type Reader struct {
-	image   *image // what the last reading of blocks used
-	head    *image // what tells whether the allocator works
+	image   *image // of what Open reads
 	objects []object
 	layout  *layout // that was verified last; nil: none
 	library string
 	now     func() int64
 	sleep   func(time.Duration)
+	quiet   time.Duration // of a pause
 }
 
 // Devices returns the number of devices.
@@ -32,11 +32,10 @@ func (r *Reader) IsCopyOf(other *Reader) bool {
 	return slices.EqualFunc(r.objects, other.objects, func(a, b object) bool { return a.address == b.address })
 }
 
-// Times of a reading.
+// Bounds of a search for the layout.
 const (
-	quietTime    = 100 * time.Microsecond // the allocator must have paused for so long
-	maxQuietTime = 2 * time.Millisecond
-	maxMisfits   = 3 // consistent searches that find no layout
+	searchPause = time.Millisecond
+	maxMisfits  = 3 // consistent searches that find no layout
 )
 
 // Read reads the blocks of a device. It waits until the allocator pauses, and reads while it does. When ctx is done, it
@@ -57,7 +56,7 @@ func (r *Reader) read(ctx context.Context, o *object) (*State, error) {
 		w := &window{r: r, object: o, device: l.deviceLayout}
 		var state *State
 		err := w.run(ctx, func() (err error) {
-			state, err = r.readLayout(o, l)
+			state, err = readLayout(o, l, l.blockLayout.bytes())
 			return err
 		})
 		if err == nil {
@@ -72,19 +71,16 @@ func (r *Reader) read(ctx context.Context, o *object) (*State, error) {
 // search reads the blocks of a device, and finds the layout.
 func (r *Reader) search(ctx context.Context, o *object) (*State, error) {
 	failed := error(errNoStatistics)
-	pause := quietTime
 	for misfits := 0; misfits < maxMisfits && ctx.Err() == nil; {
-		if err := r.image.refresh(); err != nil && !isMisfit(err) {
-			return nil, err
-		}
-		data, err := r.readObject(r.image, o)
+		o.image.forget()
+		data, err := readObject(o.image, o)
 		if err != nil {
 			return nil, err
 		}
-		if isUnused(data, o.address) {
+		if isEmpty(data, o.address) {
 			return &State{Device: o.device, AtNs: r.now(), EndNs: r.now(), Tries: 1}, nil
 		}
-		devices, err := r.deviceLayouts(o, data)
+		devices, err := deviceLayouts(o, data)
 		if err != nil && !isMisfit(err) {
 			return nil, err
 		}
@@ -97,15 +93,11 @@ func (r *Reader) search(ctx context.Context, o *object) (*State, error) {
 			}
 			failed = err
 		}
-		if again, err := r.readObject(
-			newImage(r.image.memory),
-			o,
-		); len(devices) > 0 ||
-			err == nil && bytes.Equal(again, data) {
+		again, err := readObject(newImage(r.image.memory), o)
+		if len(devices) > 0 || err == nil && bytes.Equal(again, data) {
 			misfits++ // it did not change meanwhile
 		}
-		r.sleep(pause)
-		pause = min(pause+pause/4, maxQuietTime)
+		r.sleep(searchPause)
 	}
 	if ctx.Err() != nil {
 		return nil, &BusyError{}
@@ -134,18 +126,16 @@ func (r *Reader) searchDevice(ctx context.Context, o *object, device deviceLayou
 	if state.CountBlocks() > 0 {
 		r.keep(&found)
 	}
-	w.finish(state)
-	r.image.forget()
-	return state, nil
+	o.image.forget() // later readings need less of each block
+	return w.finish(state), nil
 }
 
 // tryLayouts reads the blocks with the known layouts of blocks, and then with those that a search proposes.
 func (r *Reader) tryLayouts(o *object, device deviceLayout) (state *State, found layout, err error) {
 	failed := error(errNoMembers)
 	for i := range blockLayouts {
-		r.image.forget()
 		found = layout{device, blockLayouts[i]}
-		state, err = r.readLayout(o, &found)
+		state, err = readLayout(o, &found, searchedBlockBytes)
 		if err == nil || !isMisfit(err) {
 			return state, found, err
 		}
@@ -153,15 +143,13 @@ func (r *Reader) tryLayouts(o *object, device deviceLayout) (state *State, found
 			failed = err // all blocks were read
 		}
 	}
-	r.image.forget()
 	proposed, err := r.proposeLayouts(o, device)
 	if err != nil {
 		return nil, found, err
 	}
 	for _, block := range proposed {
-		r.image.forget()
 		l := layout{device, block}
-		other, err := r.readLayout(o, &l)
+		other, err := readLayout(o, &l, searchedBlockBytes)
 		switch {
 		case err != nil && !isMisfit(err):
 			return nil, found, err
@@ -181,7 +169,7 @@ func (r *Reader) tryLayouts(o *object, device deviceLayout) (state *State, found
 
 // proposeLayouts searches the layout of blocks.
 func (r *Reader) proposeLayouts(o *object, device deviceLayout) ([]blockLayout, error) {
-	data, err := r.readObject(r.image, o)
+	data, err := readObject(o.image, o)
 	if err != nil {
 		return nil, err
 	}
@@ -189,34 +177,52 @@ func (r *Reader) proposeLayouts(o *object, device deviceLayout) ([]blockLayout, 
 	if !ok {
 		return nil, errDamaged
 	}
-	active, err := readPointers(r.image, t)
+	active, err := readPointers(o.image, t)
 	if err != nil || len(active) == 0 {
 		return nil, err
 	}
-	w := newWalk(r.image, o, &layout{deviceLayout: device}, data)
+	w := newWalk(o, &layout{deviceLayout: device}, data, searchedBlockBytes)
 	if err := w.addAllPools(); err != nil {
+		return nil, err
+	}
+	if err := w.readNodes(); err != nil {
 		return nil, err
 	}
 	f := &fields{width: searchedBlockBytes, want: readTotals(data[device.stats:]), memory: r.image.memory}
 	for at := range w.pools {
 		f.pools = append(f.pools, at)
 	}
-	if err := r.image.load(active, searchedBlockBytes); err != nil {
+	var cached []uint64
+	for i := range w.blocks {
+		cached = append(cached, w.blocks[i].at)
+	}
+	if f.active, err = readWhole(o.image, active); err != nil {
 		return nil, err
 	}
-	for _, at := range active {
-		block, ok := r.image.get(at, searchedBlockBytes)
-		if !ok {
-			return nil, errUnreadable
-		}
-		f.data = append(f.data, block)
+	if f.cached, err = readWhole(o.image, cached); err != nil {
+		return nil, err
 	}
 	return searchFields(f)
 }
 
-// readLayout reads the blocks with one layout. The state has no times.
-func (r *Reader) readLayout(o *object, l *layout) (*State, error) {
-	w, state, err := r.walkLayout(o, l)
+// readWhole returns the memory of blocks whose size is not known.
+func readWhole(img *image, addresses []uint64) (list [][]byte, err error) {
+	if err := img.load(addresses, searchedBlockBytes); err != nil {
+		return nil, err
+	}
+	for _, at := range addresses {
+		block, ok := img.get(at, searchedBlockBytes)
+		if !ok {
+			return nil, errUnreadable
+		}
+		list = append(list, block)
+	}
+	return list, nil
+}
+
+// readLayout reads the blocks with one layout, and blockBytes of each block. The state has no times.
+func readLayout(o *object, l *layout, blockBytes uint64) (*State, error) {
+	w, state, err := walkLayout(o, l, blockBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -225,15 +231,15 @@ func (r *Reader) readLayout(o *object, l *layout) (*State, error) {
 }
 
 // walkLayout reads the blocks with one layout, and does not compare them with the statistics.
-func (r *Reader) walkLayout(o *object, l *layout) (*walk, *State, error) {
-	data, err := r.readObject(r.image, o)
+func walkLayout(o *object, l *layout, blockBytes uint64) (*walk, *State, error) {
+	data, err := readObject(o.image, o)
 	if err != nil {
 		return nil, nil, err
 	}
 	if len(data) < l.headEnd() {
 		return nil, nil, errUnreadable
 	}
-	w := newWalk(r.image, o, l, data)
+	w := newWalk(o, l, data, blockBytes)
 	if err := w.readBlocks(); err != nil {
 		return nil, nil, err
 	}
@@ -249,13 +255,11 @@ func (r *Reader) walkLayout(o *object, l *layout) (*walk, *State, error) {
 
 // readHeld reads the blocks while a thread holds the lock. It returns nil if they contradict each other.
 func (r *Reader) readHeld(o *object) *State {
-	if err := r.image.refresh(); err != nil {
-		return nil
-	}
+	o.image.forget()
 	list := r.heldLayouts(o)
 	var best *State
 	for i := range list {
-		w, state, err := r.walkLayout(o, &list[i])
+		w, state, err := walkLayout(o, &list[i], list[i].blockLayout.bytes())
 		if err != nil {
 			continue
 		}
@@ -276,11 +280,11 @@ func (r *Reader) heldLayouts(o *object) (list []layout) {
 	if l := r.known(); l != nil {
 		return []layout{*l}
 	}
-	data, err := r.readObject(r.image, o)
+	data, err := readObject(o.image, o)
 	if err != nil {
 		return nil
 	}
-	devices, err := r.deviceLayouts(o, data)
+	devices, err := deviceLayouts(o, data)
 	if err != nil {
 		return nil
 	}

@@ -10,10 +10,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"reflect"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -301,7 +303,7 @@ func FuzzDamagedMemory(f *testing.F) {
 		f.Add(seed, uint8(seed%5+1))
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, changes uint8) {
-		if err := readDamaged(t.Context(), a, rand.New(rand.NewPCG(seed, 1)), int(changes)); err != nil {
+		if _, err := readDamaged(t.Context(), a, rand.New(rand.NewPCG(seed, 1)), int(changes)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -314,13 +316,25 @@ func TestDamagedMemories(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("GPUREC_DAMAGES")); err == nil {
 		damages = n
 	}
-	for i := range uint64(damages) {
-		random := rand.New(rand.NewPCG(i, 3))
-		a := damageTargets[i%uint64(len(damageTargets))]()
-		if err := readDamaged(t.Context(), a, random, 1+random.IntN(5)); err != nil {
-			t.Errorf("%d: %v", i, err)
-		}
+	var accepted atomic.Int64
+	var workers sync.WaitGroup
+	n := runtime.GOMAXPROCS(0)
+	for worker := range n {
+		workers.Go(func() {
+			for i := worker; i < damages; i += n {
+				random := rand.New(rand.NewPCG(uint64(i), 3))
+				ok, err := readDamaged(t.Context(), damageTargets[i%len(damageTargets)](), random, 1+random.IntN(5))
+				if err != nil {
+					t.Errorf("%d: %v", i, err)
+				}
+				if ok {
+					accepted.Add(1)
+				}
+			}
+		})
 	}
+	workers.Wait()
+	t.Logf("%d memories, %d readings accepted", damages, accepted.Load())
 }
 
 // damageTargets return allocators.
@@ -337,8 +351,9 @@ var damageTargets = []func() *fakeAllocator{
 	}),
 }
 
-// readDamaged changes an allocator's memory at random places, most of them where it is used, and reads it.
-func readDamaged(ctx context.Context, a *fakeAllocator, random *rand.Rand, changes int) error {
+// readDamaged changes an allocator's memory at random places, most of them where it is used, and reads it. ok is true if
+// a reading was accepted.
+func readDamaged(ctx context.Context, a *fakeAllocator, random *rand.Rand, changes int) (ok bool, err error) {
 	damaged := &fakeMemory{pages: maps.Clone(a.pages)}
 	list := slices.Sorted(maps.Keys(a.pages))
 	for range changes {
@@ -367,19 +382,20 @@ func readDamaged(ctx context.Context, a *fakeAllocator, random *rand.Rand, chang
 	}
 	r, err := Open(damaged, a.variable)
 	if err != nil {
-		return nil
+		return false, nil
 	}
-	r.sleep = func(time.Duration) {}
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+	r.sleep, r.quiet = func(time.Duration) {}, 0
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
 	defer cancel()
 	for device := range r.Devices() {
 		if state, err := r.Read(ctx, device); err == nil {
+			ok = true
 			if err := checkState(state); err != nil {
-				return err
+				return ok, err
 			}
 		}
 	}
-	return nil
+	return ok, nil
 }
 
 // BenchmarkRead reads 10,000 blocks; half of them are cached.

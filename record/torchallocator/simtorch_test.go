@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -254,37 +255,32 @@ func firstDifference[V comparable](what string, got, want map[uint64]V) (text st
 	return text
 }
 
-// layoutCounts counts the readings of devices.
-type layoutCounts struct{ equal, refused, wrong int }
+// layoutCounts counts the readings of devices, and the blocks of equal ones by their use.
+type layoutCounts struct {
+	equal, refused, wrong int
+	blocks                [AwaitsStream + 1]int
+}
 
 // readLayout runs a random program with a seed for it and for its layout, and compares what is read with the ledger.
 func (c *layoutCounts) readLayout(t *testing.T, cache *library.Cache, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	devices := 1 + random.IntN(2)
 	conf := []string{"", "expandable_segments:True"}[random.IntN(2)]
-	args := []string{
-		"--events",
-		fmt.Sprint(200 + random.IntN(3801)),
-		"--devices",
-		fmt.Sprint(devices),
-		"--threads",
-		fmt.Sprint(1 + random.IntN(3)),
-		"--streams",
-		fmt.Sprint(random.IntN(4)),
-		"--seed",
-		fmt.Sprint(seed),
-		"--wait",
-	}
-	p := startSimtorch(
-		t,
-		[]string{fmt.Sprintf("SIMTORCH_LAYOUT=%d", seed), "PYTORCH_CUDA_ALLOC_CONF=" + conf},
-		"tensors",
-		args...)
+	line := fmt.Sprintf(
+		"--events %d --devices %d --threads %d --streams %d --seed %d --wait",
+		200+random.IntN(3801),
+		devices,
+		1+random.IntN(3),
+		random.IntN(4),
+		seed,
+	)
+	env := []string{fmt.Sprintf("SIMTORCH_LAYOUT=%d", seed), "PYTORCH_CUDA_ALLOC_CONF=" + conf}
+	p := startSimtorch(t, env, "tensors", strings.Fields(line)...)
 	defer p.end()
 	r, err := openSimtorch(t, cache, p.pid)
 	if err != nil {
 		c.refused += devices
-		t.Logf("refused: conf %q, %q: %v", conf, args, err)
+		t.Logf("refused: conf %q, %s: %v", conf, line, err)
 		return
 	}
 	if seed%4 == 0 {
@@ -299,12 +295,21 @@ func (c *layoutCounts) readLayout(t *testing.T, cache *library.Cache, seed uint6
 		state, err := readSimtorch(t, r, device)
 		if err != nil {
 			c.refused++
-			t.Logf("refused: device %d, conf %q, %q: %v", device, conf, args, err)
+			t.Logf("refused: device %d, conf %q, %s: %v", device, conf, line, err)
 		} else if text := truth.compare(state); text != "" || state.LimitBytes != 0 {
 			c.wrong++
-			t.Errorf("device %d, conf %q, %q, limit %d: %s", device, conf, args, state.LimitBytes, text)
+			t.Errorf("device %d, conf %q, %s, limit %d: %s", device, conf, line, state.LimitBytes, text)
 		} else {
 			c.equal++
+			c.addBlocks(state)
+		}
+	}
+}
+
+func (c *layoutCounts) addBlocks(s *State) {
+	for i := range s.Segments {
+		for _, b := range s.Segments[i].Blocks {
+			c.blocks[b.Use]++
 		}
 	}
 }
@@ -321,6 +326,15 @@ func readLayouts(t *testing.T, first uint64, n int) {
 	}
 	total := c.equal + c.refused + c.wrong
 	t.Logf("%d layouts, %d devices: %d equal, %d refused, %d wrong", n, total, c.equal, c.refused, c.wrong)
+	t.Logf(
+		"blocks: %d cached, %d allocated, %d await a stream",
+		c.blocks[Cached],
+		c.blocks[Allocated],
+		c.blocks[AwaitsStream],
+	)
+	if total >= 20 && slices.Contains(c.blocks[:], 0) {
+		t.Error("blocks of one use did not arise")
+	}
 	if c.refused > total/20 {
 		t.Errorf("%d of %d devices were refused", c.refused, total)
 	}

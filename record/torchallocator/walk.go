@@ -28,13 +28,14 @@ func isMisfit(err error) bool {
 // walk is one reading of all blocks of a device's allocator. It reads in rounds: each round loads all that the pointers
 // of the round before lead to.
 type walk struct {
-	image  *image
-	object *object
-	layout *layout
-	data   []byte          // the object's memory
-	pools  map[uint64]pool // by address of the BlockPool
-	blocks []block
-	places map[uint64]int // in blocks, by address of the Block
+	image      *image
+	object     *object
+	layout     *layout
+	data       []byte          // the object's memory
+	blockBytes uint64          // that are read of each block
+	pools      map[uint64]pool // by address of the BlockPool
+	blocks     []block
+	places     map[uint64]int // in blocks, by address of the Block
 	// read is the number of blocks that were read. Those behind it were only found.
 	read int
 	// nodesLeft are addresses of nodes of sets that were not read yet. nodes counts the nodes that were found, and
@@ -58,11 +59,11 @@ type block struct {
 }
 
 // newWalk returns a walk. data is the memory of the object.
-func newWalk(img *image, o *object, l *layout, data []byte) *walk {
+func newWalk(o *object, l *layout, data []byte, blockBytes uint64) *walk {
 	return &walk{
-		image: img, object: o, layout: l, data: data,
-		pools: make(map[uint64]pool), blocks: make([]block, 0, len(img.parts)),
-		places: make(map[uint64]int, len(img.parts)),
+		image: o.image, object: o, layout: l, data: data, blockBytes: blockBytes,
+		pools: make(map[uint64]pool), blocks: make([]block, 0, len(o.image.parts)),
+		places: make(map[uint64]int, len(o.image.parts)),
 	}
 }
 
@@ -98,7 +99,7 @@ func (w *walk) readRound() error {
 		blocks = append(blocks, w.blocks[w.read+i].at)
 	}
 	w.nodesLeft = nil
-	if err := w.image.load(blocks, w.layout.blockLayout.bytes()); err != nil {
+	if err := w.image.load(blocks, w.blockBytes); err != nil {
 		return err
 	}
 	if err := w.image.load(nodes, nodeBytes); err != nil {
@@ -110,7 +111,7 @@ func (w *walk) readRound() error {
 		}
 	}
 	for _, at := range blocks {
-		data, ok := w.image.get(at, w.layout.blockLayout.bytes())
+		data, ok := w.image.get(at, w.blockBytes)
 		if !ok {
 			return errUnreadable
 		}
@@ -127,6 +128,23 @@ func (w *walk) readRound() error {
 		return errTooLarge
 	}
 	return nil
+}
+
+// readNodes finds the blocks of all sets, without reading them.
+func (w *walk) readNodes() error {
+	for len(w.nodesLeft) > 0 {
+		nodes := w.nodesLeft
+		w.nodesLeft = nil
+		if err := w.image.load(nodes, nodeBytes); err != nil {
+			return err
+		}
+		for _, at := range nodes {
+			if err := w.readNode(at); err != nil {
+				return err
+			}
+		}
+	}
+	return compare("cached blocks", w.nodes, w.wantNodes)
 }
 
 // readNode finds the block and the children of a node of a set.

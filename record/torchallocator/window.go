@@ -9,7 +9,7 @@ import (
 )
 
 // window is a time in which the allocator of a device changes nothing. All its methods change its lock, its statistics
-// or its lists of blocks, so these are compared before and after a reading.
+// or its lists of blocks. These are its head, which is compared before and after a reading.
 type window struct {
 	r      *Reader
 	object *object
@@ -20,45 +20,84 @@ type window struct {
 	calls, readBytes int
 }
 
+// Times of waiting for a pause of the allocator.
+const (
+	quietTime = 50 * time.Microsecond // for so long, the head must not have changed
+	spinTime  = 2 * time.Millisecond  // after which it sleeps for as long
+)
+
 // run runs work, which reads memory, until the allocator changed nothing meanwhile. Then it returns the error of work.
 // It returns *BusyError when ctx is done.
 func (w *window) run(ctx context.Context, work func() error) error {
-	wait := quietTime
 	held := holder{now: w.r.now}
+	mustLearn := true // what parts the work needs
 	for ctx.Err() == nil {
-		first, err := w.head()
-		if err != nil {
+		if err := w.object.image.prepare(); err != nil {
 			return err
 		}
-		held.see(first)
-		w.r.sleep(wait)
-		second, err := w.head()
-		if err != nil {
+		head, err := w.waitForPause(ctx, &held)
+		if err != nil || head == nil {
 			return err
-		}
-		if wait = min(wait+wait/4, maxQuietTime); !isQuiet(first) || !bytes.Equal(first, second) {
-			continue
 		}
 		w.tries++
-		wait = quietTime
 		w.atNs = w.r.now()
-		workErr := w.r.image.refresh()
-		if workErr == nil || isMisfit(workErr) {
-			workErr = work()
-		}
-		w.calls, w.readBytes = w.r.image.calls, w.r.image.bytes
-		last, err := w.head()
-		switch {
-		case err != nil:
+		before, behind := w.newHead(), w.newHead()
+		if err := w.object.image.reread(before, behind); err != nil && !isMisfit(err) {
 			return err
-		case workErr != nil && !isMisfit(workErr):
+		}
+		w.endNs = w.r.now()
+		isPause := w.device.haveSameHead(head, before.Data) && w.device.haveSameHead(head, behind.Data)
+		if !isPause && !mustLearn {
+			continue
+		}
+		workErr := work()
+		if workErr != nil && !isMisfit(workErr) {
 			return workErr
-		case bytes.Equal(second, last):
+		}
+		w.calls, w.readBytes = w.object.image.calls, w.object.image.readBytes
+		if mustLearn = w.object.image.isLoaded; mustLearn && isPause {
+			if err := w.readHead(behind.Data); err != nil {
+				return err
+			}
 			w.endNs = w.r.now()
+			isPause = w.device.haveSameHead(head, behind.Data)
+		}
+		if isPause {
 			return workErr
 		}
 	}
 	return held.busy(w.tries)
+}
+
+// waitForPause returns the head of an allocator that has paused, or *BusyError when ctx is done.
+func (w *window) waitForPause(ctx context.Context, held *holder) (head []byte, err error) {
+	last, next := w.newHead().Data, w.newHead().Data
+	if err := w.readHead(last); err != nil {
+		return nil, err
+	}
+	begin := w.r.now()
+	since := begin
+	for ctx.Err() == nil {
+		if err := w.readHead(next); err != nil {
+			return nil, err
+		}
+		now := w.r.now()
+		held.see(&w.device, next)
+		if !w.device.isQuiet(next) || !w.device.haveSameHead(last, next) {
+			last, next, since = next, last, now
+		} else if now-since >= w.r.quiet.Nanoseconds() {
+			return next, nil
+		}
+		if now-begin > spinTime.Nanoseconds() {
+			w.r.sleep(spinTime)
+			if err := w.readHead(last); err != nil {
+				return nil, err
+			}
+			begin = w.r.now()
+			since = begin
+		}
+	}
+	return nil, held.busy(w.tries)
 }
 
 // finish adds to a state what is known about its reading.
@@ -67,57 +106,63 @@ func (w *window) finish(s *State) *State {
 	return s
 }
 
-// headEnd returns the end of what a window compares.
+// newHead returns a part for the memory with the head of the object.
+func (w *window) newHead() Part {
+	return Part{Address: w.object.address, Data: make([]byte, w.device.headEnd())}
+}
+
+// readHead reads the memory with the head of the object.
+func (w *window) readHead(data []byte) error {
+	parts := [1]Part{{Address: w.object.address, Data: data}}
+	if _, err := w.r.image.memory.ReadParts(parts[:]); err != nil {
+		return err
+	}
+	if parts[0].IsMissing {
+		return errUnreadable
+	}
+	return nil
+}
+
+// headEnd returns the end of the head in the memory of the object.
 func (l *deviceLayout) headEnd() int {
 	pool := l.poolBytes()
 	return max(l.lock+mutexBytes, l.stats+statsBytes, l.pools[0]+pool, l.pools[1]+pool, l.active+tableBytes)
 }
 
-// head returns a new copy of what a window compares: first the lock.
-func (w *window) head() ([]byte, error) {
-	l := &w.device
-	if err := w.r.head.refresh(); err != nil {
-		return nil, err
-	}
-	data, err := w.r.head.fetch(w.object.address, uint64(l.headEnd()))
-	if err != nil {
-		return nil, err
-	}
-	parts := [][]byte{
-		data[l.lock:][:kindOffset], data[l.stats:][:statsBytes], data[l.pools[0]:][:2*setBytes],
-		data[l.pools[1]:][:2*setBytes], data[l.active:][:tableBytes],
-	}
-	return bytes.Join(parts, nil), nil
+// isQuiet reports whether no thread holds the lock. data is the memory with the head.
+func (l *deviceLayout) isQuiet(data []byte) bool {
+	return half(data, l.lock) == 0 && half(data, l.lock+ownerOffset) == 0
 }
 
-// isQuiet reports whether no thread holds the lock.
-func isQuiet(head []byte) bool { return half(head, 0) == 0 && half(head, ownerOffset) == 0 }
+// haveSameHead reports whether two readings have the same head.
+func (l *deviceLayout) haveSameHead(a, b []byte) bool {
+	isSame := func(at, length int) bool { return bytes.Equal(a[at:at+length], b[at:at+length]) }
+	return isSame(l.lock, kindOffset) && isSame(l.stats, statsBytes) && isSame(l.pools[0], 2*setBytes) &&
+		isSame(l.pools[1], 2*setBytes) && isSame(l.active, tableBytes)
+}
 
 // holder watches who holds the lock.
 type holder struct {
 	now     func() int64
-	head    []byte // of the first sight
+	owner   uint32
+	stats   []byte // at the first sight; nil before
 	sinceNs int64  // of CLOCK_MONOTONIC
 	isOther bool   // the lock was free, changed hands, or the statistics changed
 }
 
-// see takes a look at a head.
-func (h *holder) see(head []byte) {
-	switch {
-	case h.head == nil:
-		h.head, h.sinceNs = head, h.now()
-		h.isOther = isQuiet(head) || half(head, ownerOffset) == 0
-	case half(h.head, ownerOffset) != half(head, ownerOffset) || !bytes.Equal(h.head[kindOffset:], head[kindOffset:]):
-		h.isOther = true // the words before may change: other threads wait for the lock
+// see takes a look at the memory with a head.
+func (h *holder) see(l *deviceLayout, data []byte) {
+	owner, stats := half(data, l.lock+ownerOffset), data[l.stats:l.stats+statsBytes]
+	if h.stats == nil {
+		h.owner, h.stats, h.sinceNs, h.isOther = owner, bytes.Clone(stats), h.now(), owner == 0
 	}
+	h.isOther = h.isOther || owner != h.owner || !bytes.Equal(stats, h.stats)
 }
 
-// busy returns the error of a window that did not come.
+// busy returns the error of a pause that did not come.
 func (h *holder) busy(tries int) error {
-	if h.head == nil || h.isOther {
+	if h.stats == nil || h.isOther {
 		return &BusyError{Tries: tries}
 	}
-	return &BusyError{
-		Tries: tries, Holder: int(half(h.head, ownerOffset)), Held: time.Duration(h.now() - h.sinceNs),
-	}
+	return &BusyError{Tries: tries, Holder: int(h.owner), Held: time.Duration(h.now() - h.sinceNs)}
 }
