@@ -43,7 +43,7 @@ import (
 // writes the outputs of today into the documents.
 
 // skippedBlocks is the number of blocks with skip=REASON: change it with the documents.
-const skippedBlocks = 46
+const skippedBlocks = 49
 
 // docsRoot is the root of the repository, seen from this test.
 const docsRoot = "../.."
@@ -298,6 +298,21 @@ func parse(args []string) error {
 	return nil
 }
 
+// checkOperands checks that a command line that parse accepts has as many operands as its verb takes. An option without
+// "=" before its value has too many, if it may stand without a value.
+func checkOperands(args []string) error {
+	root := newRootCommand()
+	root.InitDefaultCompletionCmd()
+	cmd, rest, err := root.Find(args)
+	if err != nil {
+		return err
+	}
+	if err := cmd.ParseFlags(rest); err != nil || cmd.ArgsLenAtDash() >= 0 || slices.Contains(args, "…") {
+		return nil // help, words of another command, or words that are left out
+	}
+	return cmd.ValidateArgs(cmd.Flags().Args())
+}
+
 // hasCommands reports whether commands of a document must work today. Records of the past may have
 // commands of the past.
 func (d document) hasCommands() bool {
@@ -329,13 +344,16 @@ func TestDocsCommands(t *testing.T) {
 			lines = append(lines, strings.Trim(strings.ReplaceAll(code, "\n", " "), "`"))
 		}
 		for i, line := range lines {
-			for _, words := range shellWords(line) {
+			for k, words := range shellWords(line) {
 				args, ok := gpurecArgs(words)
 				if !ok {
 					continue
 				}
 				parsed++
 				err := parse(args)
+				if err == nil && i < blockLines && k == 0 {
+					err = checkOperands(args)
+				}
 				var noValue *pflag.ValueRequiredError
 				if i >= blockLines && errors.As(err, &noValue) {
 					continue // the text names a flag
@@ -356,7 +374,7 @@ func docsFolder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, from := range map[string]string{
-		"leak.parquet": "leak", "fixed.parquet": "fixed", "torch.parquet": "torch", "oom.parquet": "oom", "frees.parquet": "frees",
+		"leak.parquet": "leak", "fixed.parquet": "fixed", "torch.parquet": "torch", "oom.parquet": "oom", "frees.parquet": "frees", "blocks.parquet": "blocks",
 		"run.parquet": "leak", "gpurec-leak-4242-1.parquet": "leak", "before.parquet": "leak", "after.parquet": "fixed", "job.parquet": "torch",
 	} {
 		data, err := os.ReadFile(filepath.Join(docsRoot, "docs/recordings", from+".parquet"))
