@@ -74,7 +74,7 @@ const (
 const (
 	gapBytes        = 1024
 	gapBytesForMany = 128
-	manyParts       = 16 << 10
+	manyParts       = 32 << 10
 )
 
 // key names a part of the memory that a reading needs.
