@@ -49,4 +49,7 @@ type AllocatorStateFact struct {
 	// took.
 	Tries  int   `json:"tries,omitempty"`
 	ReadNs int64 `json:"read_ns,omitempty"`
+	// LimitBytes is the limit of reserved bytes that the program had set when the state was read, as with
+	// torch.cuda.set_per_process_memory_fraction. 0: none was set, or it is unknown. Since 1.4.
+	LimitBytes int64 `json:"limit_bytes,omitempty"`
 }

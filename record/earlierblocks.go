@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/gpurec/gpurec/format"
@@ -118,6 +119,7 @@ func (s *Session) sendAllocatorState(pid, device int, state *torchallocator.Stat
 		note.StartNs = s.clock.UnixNs(uint64(state.AtNs))
 		fact.Blocks, fact.Segments, fact.Tries = state.CountBlocks(), len(state.Segments), state.Tries
 		fact.ReadNs = state.EndNs - state.AtNs
+		fact.LimitBytes = int64(min(state.LimitBytes, math.MaxInt64))
 		rows = allocatorBlockRows(state, format.Row{
 			Kind: format.KindAllocatorBlock, StartNs: note.StartNs, DurNs: state.EndNs - state.AtNs, Pid: note.Pid,
 			Device: note.Device, MemoryKind: format.MemoryTorch,

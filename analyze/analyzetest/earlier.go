@@ -3,6 +3,7 @@ package analyzetest
 import (
 	"fmt"
 
+	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/format"
 )
@@ -27,7 +28,11 @@ func EarlierRows(s *state.AllocatorState, atNs int64) (rows []*format.Row) {
 		if g.Expandable {
 			name = format.BlockMappedRange
 		}
-		add(name, g.Ptr, g.Bytes).Message = format.BlocksLarge
+		size := format.BlocksLarge
+		if g.Bytes == caching.SmallSegmentBytes {
+			size = format.BlocksSmall
+		}
+		add(name, g.Ptr, g.Bytes).Message = size
 		at := g.Ptr
 		for len(blocks) > 0 && blocks[0].Ptr < g.Ptr+g.Bytes {
 			b := blocks[0]

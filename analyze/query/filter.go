@@ -112,7 +112,10 @@ func NewSeenCallers() *SeenCallers {
 
 // AddCaller records the process, thread, device and stream of a call.
 func (c *SeenCallers) AddCaller(pid, tid, device int32, stream int64) {
-	c.Pids[pid], c.tids[tid], c.devices[device], c.streams[stream] = true, true, true, true
+	c.Pids[pid], c.devices[device], c.streams[stream] = true, true, true
+	if tid != 0 { // the thread that allocated memory from before the recording is unknown
+		c.tids[tid] = true
+	}
 }
 
 // ExplainNoMatch returns the first condition of the filter that no call fulfils.

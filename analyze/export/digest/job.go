@@ -41,6 +41,7 @@ func (c *collector) describeJob(summary *report.Report) []Value {
 	list = append(list, own("pytorch", listNames(c.pytorchVersions())))
 	list = append(list, facts("host", "gpu_busy", "kernels", "call_errors", "out_of_memory", "unfinished_calls")...)
 	list = append(list, shownFacts(summary.Command, "totals", summary.Totals, "peak_bytes", "live_bytes")...)
+	list = append(list, facts("earlier", "earlier_live", "earlier_limit")...)
 	return slices.DeleteFunc(list, func(v Value) bool { return !isShown(v.Value) })
 }
 

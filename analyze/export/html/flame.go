@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/hosttime"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
+	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/stack"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -103,7 +104,7 @@ func (s *flameScan) consumeChange(_ *timeline.ProgramMemory, c *livemem.Change) 
 		s.now[id].bytes += c.Block.Bytes
 		s.now[id].blocks++
 		s.total += c.Block.Bytes
-		if c.AtNs >= s.window.FromNs {
+		if c.AtNs >= s.window.FromNs && !c.Block.IsEarlier() {
 			s.allocated[id].bytes += c.Block.Bytes
 			s.allocated[id].blocks++
 		}
@@ -162,6 +163,11 @@ func (b *flameBuilder) addStack(of stack.Pair, v *flameValues) {
 		nodes = b.makeStackNodes(of)
 		b.paths[of] = nodes
 	}
+	b.addNodes(nodes, v)
+}
+
+// addNodes adds the values to nodes.
+func (b *flameBuilder) addNodes(nodes []*flameNode, v *flameValues) {
 	for _, n := range nodes {
 		for i := range v {
 			n.values[i] += v[i]
@@ -321,6 +327,10 @@ func newFlameTree(
 		}
 		if id < len(memory.peak.live) {
 			v[flamePeakBytes] = memory.peak.live[id].bytes
+		}
+		if t.Origins.IsEarlier(int32(id)) {
+			b.addNodes([]*flameNode{b.root, b.childOf(b.root, texts.addText(origin.EarlierSite), frameKindOther)}, &v)
+			continue
 		}
 		b.addStack(stack.Pair{Stack: t.Origins.List[id].Stack, Via: t.Origins.List[id].Via}, &v)
 	}

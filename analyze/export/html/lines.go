@@ -27,6 +27,15 @@ type memoryLines struct {
 type driverMemoryLine struct {
 	*valueCurve
 	bytes int64 // live driver memory at present
+	begun bool  // the value at the start of the window was added
+}
+
+// begin adds the value at the start of the window.
+func (l *driverMemoryLine) begin() {
+	if !l.begun {
+		l.begun = true
+		l.addValue(l.window.FromNs, float64(l.bytes))
+	}
 }
 
 // torchMemoryLine is the sum of the totals of a device's caching allocators over time. The memory
@@ -67,11 +76,15 @@ func (l *memoryLines) addDriverChange(c *livemem.Change) {
 	line := l.drivers[device]
 	if line == nil {
 		line = &driverMemoryLine{valueCurve: newValueCurve(l.window)}
-		line.addValue(l.window.FromNs, 0)
 		l.drivers[device] = line
 	}
+	if !c.Block.IsEarlier() || c.AtNs >= l.window.FromNs {
+		line.begin()
+	}
 	line.bytes += livemem.LiveBytesChange(c)
-	line.addValue(c.AtNs, float64(line.bytes))
+	if line.begun {
+		line.addValue(c.AtNs, float64(line.bytes))
+	}
 }
 
 // addAllocatorChange follows one change of a caching allocator. It is called before the change, so
@@ -126,6 +139,9 @@ func (l *torchMemoryLine) addPresentTotals() {
 
 // finishLines completes the lines of all caching allocators at the end of the recording.
 func (l *memoryLines) finishLines() {
+	for _, line := range l.drivers {
+		line.begin()
+	}
 	for _, line := range l.torch {
 		line.addPresentTotals()
 		for i := range line.parts {

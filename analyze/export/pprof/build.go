@@ -38,6 +38,9 @@ type profileSample struct {
 	stream           int64
 	bytes            int64 // size of one allocation or copy; 0 if none
 	open             bool  // the call had not returned
+	// sizeClass and pool are set for blocks from before the recording: see earlier.SizeClass, and the name of the pool.
+	// They have one frame that says so.
+	sizeClass, pool string
 	// waitedFor is the thread that has the stack, if the sample is a wait for it; zero: the thread itself has it.
 	waitedFor origin.Thread
 }
@@ -50,7 +53,10 @@ func (b *profileBuilder) addSample(s *profileSample, values ...int64) {
 		module := cmp.Or(s.leafModule, gpuModule)
 		list = append(list, b.addSyntheticLocation(module, module+" "+units.ReplaceInvalidUTF8(s.leaf)))
 	}
-	if list = append(list, stack...); len(stack) == 0 {
+	switch list = append(list, stack...); {
+	case s.sizeClass != "":
+		list = append(list, b.addSyntheticLocation(gpurecModule, "[before the recording]"))
+	case len(stack) == 0:
 		if s.api != "" || !s.host {
 			list = append(list, b.addSyntheticLocation(gpurecModule, s.api))
 		}
@@ -67,7 +73,9 @@ func (b *profileBuilder) addSample(s *profileSample, values ...int64) {
 		NumUnit:  map[string][]string{"pid": {"process"}, "tid": {"thread"}},
 	}
 	if !s.host {
-		sample.Label["api"] = []string{units.ReplaceInvalidUTF8(s.api)}
+		if s.sizeClass == "" {
+			sample.Label["api"] = []string{units.ReplaceInvalidUTF8(s.api)}
+		}
 		sample.Label["stream"] = []string{query.StreamName(s.stream)}
 		sample.NumLabel["device"], sample.NumUnit["device"] = []int64{int64(s.device)}, []string{"gpu"}
 	}
@@ -76,6 +84,8 @@ func (b *profileBuilder) addSample(s *profileSample, values ...int64) {
 		"device_name": b.t.Facts.Devices[s.device].Name,
 		"copy_kind":   s.copyKind,
 		"reason":      s.reason,
+		"size_class":  s.sizeClass,
+		"pool":        s.pool,
 	}
 	if s.waitedFor.Tid != 0 {
 		text["waited_for"] = b.t.ThreadLabel(s.waitedFor)
@@ -91,6 +101,10 @@ func (b *profileBuilder) addSample(s *profileSample, values ...int64) {
 			sample.Label[key] = []string{units.ReplaceInvalidUTF8(v)}
 		}
 	}
+	if s.sizeClass != "" { // the thread is unknown
+		delete(sample.NumLabel, "tid")
+		delete(sample.NumUnit, "tid")
+	}
 	if s.bytes != 0 {
 		sample.NumLabel["bytes"], sample.NumUnit["bytes"] = []int64{s.bytes}, []string{"bytes"}
 	}
@@ -101,6 +115,9 @@ func (b *profileBuilder) addSample(s *profileSample, values ...int64) {
 func (b *profileBuilder) rootFrameName(s *profileSample) string {
 	switch b.rootBy {
 	case "thread":
+		if s.sizeClass != "" {
+			return "thread unknown"
+		}
 		return "thread " + b.t.ThreadLabel(origin.Thread{Pid: s.pid, Tid: s.tid})
 	case "stream":
 		if len(b.t.Facts.Processes) > 1 {

@@ -9,6 +9,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
+	"github.com/gpurec/gpurec/analyze/report/earlier"
 	"github.com/gpurec/gpurec/analyze/report/group"
 	"github.com/gpurec/gpurec/analyze/report/quality"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -24,7 +25,8 @@ var heapProfileColumns = []report.Column{
 		Key: "inuse_objects", Title: "", Unit: report.UnitCount,
 		About: "allocations of the window that were not freed before the window or the process ended. " +
 			"With --at peak or --at TIME: all allocations that were live then. The peak is that of the memory of all " +
-			"devices together",
+			"devices together. Includes PyTorch's blocks from before the recording if they were read from the " +
+			"process, unless --from is set",
 	},
 	{Key: "inuse_space", Title: "", Unit: report.UnitBytes, About: "bytes of inuse_objects"},
 }
@@ -50,6 +52,8 @@ type heapProfile struct {
 	window   query.Window
 	samples  map[heapSampleKey]*heapSampleValue
 	sizes    []int // number of distinct sizes, by origin
+	// hasEarlier is set if memory from before the recording is in use at the end of the window: it has no start.
+	hasEarlier bool
 
 	// Data of findPeakChange, about device memory.
 	live      int64 // live bytes at present
@@ -74,6 +78,8 @@ func addHeapSamples(
 		grouping: grouping,
 		window:   t.ActivityWindow(&opt.Filter),
 		samples:  make(map[heapSampleKey]*heapSampleValue),
+
+		hasEarlier: opt.FromNs == 0,
 	}
 	consume := h.countAtEnd
 	switch opt.At {
@@ -120,9 +126,10 @@ func (h *heapProfile) passesFilter(c *livemem.Change) bool {
 }
 
 // countAtEnd counts a change for a profile at the end of the window: allocations of the window that
-// the program did not free itself.
+// the program did not free itself. If the window is the whole recording, those from before it are counted, too.
 func (h *heapProfile) countAtEnd(_ *timeline.ProgramMemory, c *livemem.Change) {
-	if c.Block.SinceNs < h.window.FromNs || c.Kind == livemem.ChangeFreedByExit || !h.passesFilter(c) {
+	isOlder := c.Block.SinceNs < h.window.FromNs && !(c.Block.IsEarlier() && h.hasEarlier)
+	if isOlder || c.Kind == livemem.ChangeFreedByExit || !h.passesFilter(c) {
 		return
 	}
 	h.countChange(c)
@@ -146,7 +153,7 @@ func (h *heapProfile) countChange(c *livemem.Change) {
 	}
 	v.live++
 	v.liveBytes += c.Block.Bytes
-	if c.AtNs >= h.window.FromNs {
+	if c.AtNs >= h.window.FromNs && !c.Block.IsEarlier() {
 		v.allocs++
 		v.allocBytes += c.Block.Bytes
 	}
@@ -210,21 +217,22 @@ func (h *heapProfile) addSamplesTo(b *profileBuilder) {
 	origins := &h.t.Origins
 	for _, k := range keys {
 		o, v := &origins.List[k.origin], h.samples[k]
-		b.addSample(
-			&profileSample{
-				stack:  o.Stack,
-				api:    origins.FunctionOf(k.origin),
-				kind:   origins.MemoryKindOf(k.origin),
-				pid:    o.Pid,
-				tid:    o.Tid,
-				device: o.Device,
-				stream: o.Stream,
-				bytes:  k.bytes,
-			},
-			v.allocs,
-			v.allocBytes,
-			v.live,
-			v.liveBytes,
-		)
+		s := &profileSample{
+			stack:  o.Stack,
+			api:    origins.FunctionOf(k.origin),
+			kind:   origins.MemoryKindOf(k.origin),
+			pid:    o.Pid,
+			tid:    o.Tid,
+			device: o.Device,
+			stream: o.Stream,
+			bytes:  k.bytes,
+		}
+		if origins.IsEarlier(k.origin) {
+			if v.live == 0 {
+				continue
+			}
+			s.pool, s.sizeClass, s.api = origins.FunctionOf(k.origin), earlier.SizeClass(k.bytes), ""
+		}
+		b.addSample(s, v.allocs, v.allocBytes, v.live, v.liveBytes)
 	}
 }

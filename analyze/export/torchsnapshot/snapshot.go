@@ -130,6 +130,14 @@ func NewSnapshot(t *timeline.Timeline, opt Options) (*Snapshot, error) {
 // *ProcessCountError if that is not exactly one process.
 func findAllocatorProcess(t *timeline.Timeline, f *query.Filter) (int32, error) {
 	pids, passing := make(map[int32]bool), make(map[int32]bool)
+	for _, s := range t.Facts.EarlierStates {
+		if s.Refused == "" {
+			pids[s.Pid] = true
+			if f.PassesAllocator(s.Pid, s.Device) {
+				passing[s.Pid] = true
+			}
+		}
+	}
 	var pid, device []int32
 	for _, s := range t.Allocations {
 		pid, device = s.Group.Int32("pid", pid), s.Group.Int32("device", device)
@@ -352,7 +360,7 @@ func (w *snapshotWriter) writeSegment(device int64, g *snapshotSegment) {
 		w.writeIntPair(max(0, -g.pool), max(0, g.pool))
 		w.writeBoolItem("is_expandable", g.expandable)
 		w.writeString("frames")
-		w.writeOriginStack(g.origin)
+		w.writeOriginStack(g.origin, g.isEarlier)
 		w.writeString("blocks")
 		w.writeList(func(item func()) {
 			for i := range g.pieces {
@@ -378,18 +386,24 @@ func (w *snapshotWriter) writeBlock(p *caching.SegmentPiece) {
 		w.writeIntItem("requested_size", p.Requested)
 		w.writeStringItem("state", torchBlockStates[p.State])
 		w.writeString("frames")
-		w.writeOriginStack(p.Origin)
+		w.writeOriginStack(p.Origin, p.IsEarlier)
 	})
 }
 
-// writeOriginStack writes the stack of the origin with a number; an empty stack for
-// origin.NoOrigin.
-func (w *snapshotWriter) writeOriginStack(id int32) {
-	if id == origin.NoOrigin {
+// earlierStack is the number of the stack of memory from before the recording: one frame that says so.
+const earlierStack = -1
+
+// writeOriginStack writes the stack of the origin with a number. Without a number, memory from before the recording that
+// was read from the process gets earlierStack, and other memory an empty stack.
+func (w *snapshotWriter) writeOriginStack(id int32, isEarlier bool) {
+	switch {
+	case id != origin.NoOrigin:
+		w.writeStack(w.s.t.Origins.List[id].Stack)
+	case isEarlier:
+		w.writeStack(earlierStack)
+	default:
 		w.writeStack(0)
-		return
 	}
-	w.writeStack(w.s.t.Origins.List[id].Stack)
 }
 
 // writeStack writes a list with the frames of a stack, the innermost first.
@@ -399,6 +413,15 @@ func (w *snapshotWriter) writeStack(id int32) {
 		return
 	}
 	w.writeList(func(item func()) {
+		if id == earlierStack {
+			item()
+			w.writeDict(func() {
+				w.writeStringItem("name", "[before the recording]")
+				w.writeStringItem("filename", "??")
+				w.writeIntItem("line", 0)
+			})
+			return
+		}
 		for _, frame := range w.s.t.Stacks.VisibleFrames(id, w.s.opt.Hide) {
 			item()
 			w.writeFrame(frame)
@@ -453,7 +476,8 @@ var snapshotKeyColumns = []report.Column{
 	{
 		Key: "segments", Title: "", Unit: report.UnitText,
 		About: "segments, and contiguous parts of expandable segments, with their blocks. Each has address, size, " +
-			"stream, pool and stack. A segment from before the recording is included if the recording shows " +
+			"stream, pool and stack. Blocks and segments from before the recording have the frame [before the " +
+			"recording] if they were read from the process. Otherwise a segment is included if the recording shows " +
 			"blocks in it, or its end",
 	},
 	{

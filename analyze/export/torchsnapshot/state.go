@@ -95,6 +95,8 @@ type snapshotSegment struct {
 	addressRange
 	origin int32 // origin of the allocation; origin.NoOrigin if unknown
 	pieces []caching.SegmentPiece
+
+	isEarlier bool // the segment is from before the recording, and was read from the process
 }
 
 // snapshotDevice is the state of one allocator at the moment of a snapshot.
@@ -171,6 +173,7 @@ func (d *snapshotDevice) copyState(a *caching.Allocator) {
 		g := snapshotSegment{
 			addressRange: addressRange{from: s.Ptr, to: s.Ptr, pool: s.Pool, expandable: s.IsMappedRange()},
 			origin:       s.Origin,
+			isEarlier:    a.Earlier != nil && s.SinceNs == 0,
 		}
 		for _, p := range a.PiecesWithin(s) {
 			g.pieces = append(g.pieces, *p)

@@ -38,6 +38,8 @@ type SegmentPiece struct {
 	// agreed is set if the allocator's totals confirmed the size. Otherwise the size is predicted
 	// by its rules.
 	agreed bool
+	// IsEarlier is set for a block from before the recording that was read from the process: see earlier.go.
+	IsEarlier bool
 }
 
 // Special values of Piece.Segment.
@@ -108,8 +110,10 @@ type Allocator struct {
 	Seen, Before AllocatorTotals
 	Counts       EventCounts
 	// Earlier is the state that was read from the memory of the process; nil: none was. Since its
-	// time, the model has all blocks and segments.
-	Earlier *EarlierState
+	// time, the model has all blocks and segments. IsRewound is set if the model has them since the start of the
+	// recording: see Rewind.
+	Earlier   *EarlierState
+	IsRewound bool
 
 	Pieces   []SegmentPiece
 	spare    []int32            // indexes of unused entries of Pieces
@@ -249,7 +253,7 @@ func (a *Allocator) placeBlock(e *AllocatorEvent, i int32, size, stream int64) i
 	a.holesSorted = false
 	p := &a.Pieces[i]
 	p.State, p.Requested, p.SinceNs, p.Origin, p.Pool, p.Stream = PieceBlock, e.Bytes, e.AtNs, e.Origin, e.Pool, stream
-	p.agreed = false
+	p.agreed, p.IsEarlier = false, false
 	a.addUsedBytes(i, p.Size)
 	a.resizeBlock(i, size)
 	return i
@@ -330,7 +334,7 @@ func (a *Allocator) releaseBlock(i int32) {
 	}
 	a.holesSorted = false
 	a.addUsedBytes(i, -p.Size)
-	p.State, p.Requested, p.SinceNs, p.Origin = PieceHole, 0, 0, origin.NoOrigin
+	p.State, p.Requested, p.SinceNs, p.Origin, p.IsEarlier = PieceHole, 0, 0, origin.NoOrigin, false
 	a.joinHoles(i)
 }
 

@@ -17,8 +17,13 @@ type EarlierState struct {
 	Segments            []EarlierSegment // in order of address
 	// Refused is the reason why the state is unknown. Then all fields above but Pid and Device are 0. Device may be -1.
 	Refused string
+	// LimitBytes is the limit of reserved bytes that the program had set then; 0: none, or unknown.
+	LimitBytes int64
 	// Tries is the number of readings until the allocator did not change meanwhile.
 	Tries int
+	// IsRewound is set for the state at the start of the recording. It was computed from one that was read later: see
+	// Rewind.
+	IsRewound bool
 	// IsReported is set if the allocator is known only from its reported statistics: see reported.go.
 	IsReported bool
 }
@@ -36,9 +41,11 @@ type EarlierSegment struct {
 type EarlierBlock struct {
 	Ptr, Bytes, Requested int64
 	State                 PieceState
+	IsPredicted           bool // Bytes follows from the allocator's rules: see SegmentPiece.agreed
 }
 
-// UseEarlierStates makes the set apply states. They must be in order of AtNs.
+// UseEarlierStates makes the set apply states. They must be in order of AtNs. A state from the start of the recording
+// lets the model know all memory at once. The state that was read replaces it, and shows what the model missed.
 func (s *AllocatorSet) UseEarlierStates(states []*EarlierState) { s.earlier = states }
 
 // ApplyStatesBefore applies the states from before atNs (Unix ns). The caller calls it before it applies an event.
@@ -53,23 +60,6 @@ func (s *AllocatorSet) ApplyStatesBefore(atNs int64, consume ChangeConsumer) {
 	}
 }
 
-// EarlierReservedBytes returns the bytes of segments from before the recording that the allocator still has. It is 0 if
-// the allocator's state was not read. Memory that was mapped next to an older range of an expandable segment may be in
-// it, but it is at most what the allocator had when it was read.
-func (a *Allocator) EarlierReservedBytes() (bytes int64) {
-	if a.Earlier == nil {
-		return 0
-	}
-	for s := range a.SegmentsInOrder() {
-		if s.Origin == origin.NoOrigin && s.SinceNs == 0 {
-			for _, p := range a.PiecesWithin(s) {
-				bytes += p.Size
-			}
-		}
-	}
-	return min(bytes, a.Earlier.Reserved)
-}
-
 // applyEarlierState replaces the model's pieces by those of a state. Blocks whose allocation was recorded keep its
 // origin and time.
 func (a *Allocator) applyEarlierState(state *EarlierState, consume ChangeConsumer) {
@@ -77,9 +67,12 @@ func (a *Allocator) applyEarlierState(state *EarlierState, consume ChangeConsume
 		a.Reports = true
 	}
 	e := AllocatorEvent{Op: OpStateRead, AtNs: state.AtNs, Allocated: state.Allocated, Reserved: state.Reserved}
-	if a.Reports {
+	switch {
+	case state.IsRewound: // the next event has the totals
+		a.IsRewound = true
+	case a.Reports:
 		a.compareReportedTotals(&e, 0)
-	} else {
+	default:
 		a.compareTotals(&e, NoPiece, consume)
 	}
 	a.change = AllocatorChange{Op: OpStateRead, AtNs: state.AtNs, Origin: origin.NoOrigin}
@@ -106,6 +99,19 @@ func (a *Allocator) applyEarlierState(state *EarlierState, consume ChangeConsume
 	}
 	a.Before = totals.subtract(a.Seen)
 	a.Earlier = state
+	a.emitFoundBlocks(recorded, consume)
+}
+
+// emitFoundBlocks passes the blocks of a new state to consume, without those that were known before.
+func (a *Allocator) emitFoundBlocks(known map[int64]SegmentPiece, consume ChangeConsumer) {
+	for i := range a.Pieces {
+		p := &a.Pieces[i]
+		if _, isKnown := known[p.Ptr]; isKnown || !p.IsEarlier {
+			continue
+		}
+		a.change = AllocatorChange{Op: OpBlockFound, AtNs: a.Earlier.AtNs, Block: *p, Origin: origin.NoOrigin}
+		consume(a, &a.change)
+	}
 }
 
 // takeRecordedBlocks returns the live blocks of the model that are in the state. The frees of others were not recorded.
@@ -188,10 +194,10 @@ func (a *Allocator) addReportedSegment(s *EarlierSegment, recorded map[int64]Seg
 func newEarlierPiece(s *EarlierSegment, b *EarlierBlock, recorded map[int64]SegmentPiece) SegmentPiece {
 	p := SegmentPiece{
 		Ptr: b.Ptr, Size: b.Bytes, Requested: b.Requested, Pool: s.Pool, Stream: s.Stream, Origin: origin.NoOrigin,
-		State: b.State, prev: NoPiece, next: NoPiece, agreed: true,
+		State: b.State, prev: NoPiece, next: NoPiece, agreed: !b.IsPredicted, IsEarlier: b.State != PieceHole,
 	}
 	if known, ok := recorded[b.Ptr]; ok && b.State != PieceHole {
-		p.Origin, p.SinceNs = known.Origin, known.SinceNs
+		p.Origin, p.SinceNs, p.IsEarlier = known.Origin, known.SinceNs, known.IsEarlier
 	}
 	return p
 }

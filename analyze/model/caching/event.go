@@ -46,6 +46,9 @@ const (
 	// OpStateRead: the allocator's state was read from the memory of the process, see earlier.go. The
 	// change comes before the model takes the state.
 	OpStateRead
+	// OpBlockFound: a block from before the recording became known, see earlier.go. Like OpBlockResized, the change
+	// comes after the update.
+	OpBlockFound
 )
 
 // OpsByEventName maps the names of allocator events in a recording to their operations.

@@ -7,8 +7,8 @@ import (
 )
 
 // AllocatorChange is one step of an allocator. The consumer gets it before the model is updated,
-// and must not keep the pointer. OpBlockResized is the exception: it comes after the update, and
-// the new size applies since the block's allocation. The size of a block may become known only with
+// and must not keep the pointer. OpBlockFound and OpBlockResized are exceptions: they come after the update. A new size
+// applies since the block's allocation. The size of a block may become known only with
 // the next event of its allocator. So an allocator's totals are exact at its own changes and at the
 // end, not at those of other allocators.
 type AllocatorChange struct {

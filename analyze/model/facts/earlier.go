@@ -69,6 +69,7 @@ func (f *Facts) addEarlierNote(r *format.Row) {
 	}
 	s := f.earlierStateOf(r)
 	s.Refused, s.Tries = fact.Refused, fact.Tries
+	s.LimitBytes = min(max(0, fact.LimitBytes), maxBlockBytes)
 	if n := len(s.Segments); s.Refused == "" && n != fact.Segments {
 		s.Refused = fmt.Sprintf("%d of %d segments are in the recording", n, fact.Segments)
 	}
@@ -88,7 +89,7 @@ func (f *Facts) checkEarlierStates(meta *format.Meta) {
 			s.Refused = "the blocks in the recording do not add up to the allocator's statistics"
 		}
 		if s.Refused != "" {
-			s.Segments, s.Allocated, s.Reserved, s.DurNs = nil, 0, 0, 0
+			s.Segments, s.Allocated, s.Reserved, s.DurNs, s.LimitBytes = nil, 0, 0, 0, 0
 		}
 		s.IsReported = slices.ContainsFunc(f.Allocators, func(a AllocatorFact) bool {
 			return a.Pid == s.Pid && a.Source == format.SourceReports

@@ -201,13 +201,13 @@ func (s *pointerScan) addChange(_ *livemem.Set, c *livemem.Change) {
 // addAllocatorChange adds a change of a caching allocator.
 func (s *pointerScan) addAllocatorChange(a *caching.Allocator, c *caching.AllocatorChange) {
 	switch c.Op {
-	case caching.OpBlockAllocated, caching.OpBlockFreeRequested:
+	case caching.OpBlockAllocated, caching.OpBlockFreeRequested, caching.OpBlockFound:
 	default:
 		return
 	}
 	b := &c.Block
 	o := ownership{
-		atNs: c.AtNs, isBegin: c.Op == caching.OpBlockAllocated, isCached: true, start: b.Ptr, by: c.Origin,
+		atNs: c.AtNs, isBegin: c.Op != caching.OpBlockFreeRequested, isCached: true, start: b.Ptr, by: c.Origin,
 		block: livemem.Block{Bytes: b.Requested, SinceNs: b.SinceNs, Origin: b.Origin}, memory: format.MemoryTorch,
 	}
 	s.add(a.Pid, b.Ptr, max(b.Size, b.Requested), &o)

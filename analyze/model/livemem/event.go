@@ -10,6 +10,11 @@ type MemoryEvent struct {
 	// program did not create itself.
 	Context int64
 	Device  int32
+	// Step is the size of the pieces of physical memory that are mapped to an earlier segment, bytes. 0: the segment is
+	// one allocation.
+	Step int64
+	// IsPrimary is set if the context that ends is the primary context of Device.
+	IsPrimary bool
 	// Last is set if the process allocates nothing afterwards. The program did not intend to
 	// continue without the memory, so the memory counts as not freed.
 	Last bool
@@ -24,4 +29,6 @@ const (
 	EventMappedArray                   // an array of another API was mapped
 	EventContextEnd                    // a CUDA context was destroyed
 	EventProcessExit                   // a process ended
+	// EventEarlierSegment: a caching allocator had a segment at Ptr before the recording, or has it now.
+	EventEarlierSegment
 )

@@ -40,7 +40,9 @@ func (s *Set) endReusedHandle(h *ProcessMemory, m *MemoryCall, old *PhysicalHand
 func (s *Set) releaseHandle(h *ProcessMemory, m *MemoryCall, consume func(*Set, *Change)) {
 	mem := h.Handles[m.Ptr]
 	if mem == nil || mem.Refs == 0 {
-		s.Counts.UnmatchedFrees++
+		if !h.takeUnmapped() {
+			s.Counts.UnmatchedFrees++
+		}
 		return
 	}
 	mem.Refs--
@@ -104,5 +106,8 @@ func (s *Set) dropMapping(h *ProcessMemory, m *MemoryCall, old Mapping, kind Cha
 		return
 	}
 	old.Handle.maps--
+	if old.Handle.Block.Number == EarlierNumber && kind == ChangeFreed {
+		h.unmapped++
+	}
 	s.endUnusedHandle(h, m, old.Number, old.Handle, kind, consume)
 }

@@ -27,18 +27,29 @@ func (p *ProcessMemory) MappedBlockAt(ptr int64) (b Block, ok bool) {
 // handle.
 type Block struct {
 	Bytes   int64 // size of the block
-	SinceNs int64 // when the allocation returned, Unix ns
+	SinceNs int64 // when the allocation returned, Unix ns; 0: before the recording
 	Origin  int32 // number of the allocating call's origin, or origin.NoOrigin
-	Number  int32 // sequence number of the allocation, the same in every replay of a recording
+	// Number is the sequence number of the allocation, the same in every replay of a recording. It is EarlierNumber for
+	// memory from before the recording.
+	Number int32
 }
+
+// EarlierNumber is the Block.Number of driver memory from before the recording. It is always a segment of a caching
+// allocator.
+const EarlierNumber = -1
+
+// IsEarlier reports whether the memory is known to be from before the recording.
+func (b *Block) IsEarlier() bool { return b.SinceNs == 0 }
 
 // ChangeKind is the kind of a replay step: an allocation, a failed allocation, or a way in which
 // memory ends.
 type ChangeKind uint8
 
 const (
-	ChangeAllocated ChangeKind = iota // an allocation succeeded
-	ChangeFreed                       // a call freed the memory
+	// ChangeAllocated: an allocation succeeded. Memory from before the recording gets this change, too, before the
+	// changes of recorded calls: see Block.IsEarlier.
+	ChangeAllocated ChangeKind = iota
+	ChangeFreed                // a call freed the memory
 	// ChangeFreeLost: the free was not recorded, but the driver returned the same address or handle again.
 	ChangeFreeLost
 	// ChangeFreedWithContext: the block's context was destroyed, and the process allocated more afterwards.
@@ -107,6 +118,8 @@ type ProcessMemory struct {
 	Borrowed map[BorrowedKey]int64     // how often each imported piece of memory is open
 	// Foreign holds pointers that cuMemFree accepts although no allocation returned them.
 	Foreign map[int64]ForeignPointerKind
+	// unmapped is the number of handles from before the recording that were unmapped and not released since.
+	unmapped int64
 }
 
 // threadFree is the latest free of a thread. A nested free of the same pointer ends before endNs.
@@ -338,6 +351,8 @@ func (s *Set) applyEvent(e *MemoryEvent, consume func(*Set, *Change)) {
 		h.Foreign[e.Ptr] = foreignFromBuffer
 	case EventMappedArray:
 		h.Foreign[e.Ptr] = foreignFromArray
+	case EventEarlierSegment:
+		s.addEarlierSegment(h, e, consume)
 	}
 }
 

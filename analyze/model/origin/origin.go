@@ -92,6 +92,23 @@ func (t *OriginTable) SiteOf(id int32) string { return t.Strings.List[t.List[id]
 // MemoryKindOf returns the memory kind of an origin.
 func (t *OriginTable) MemoryKindOf(id int32) string { return t.Strings.List[t.List[id].Memory] }
 
+// EarlierSite is the call site of memory from before the recording.
+const EarlierSite = "(before the recording)"
+
+// NumberOfEarlier returns the number of the origin of memory from before the recording. kind is the memory kind, pool
+// the name of a caching allocator's pool, or "".
+func (t *OriginTable) NumberOfEarlier(pid, device int32, stream int64, kind, pool string) int32 {
+	return t.NumberOf(CallOrigin{
+		Pid: pid, Device: device, Stream: stream,
+		Name: t.Strings.NumberOf(pool), Site: t.Strings.NumberOf(EarlierSite), Memory: t.Strings.NumberOf(kind),
+	})
+}
+
+// IsEarlier reports whether an origin is that of memory from before the recording. NoOrigin is not.
+func (t *OriginTable) IsEarlier(id int32) bool {
+	return id >= 0 && t.List[id].Tid == 0 && t.List[id].Stack == 0 && t.SiteOf(id) == EarlierSite
+}
+
 // NumberOfKey returns the number of a key. A new key gets the next number.
 func NumberOfKey[K comparable](numbers map[K]int32, key K) int32 {
 	n, ok := numbers[key]

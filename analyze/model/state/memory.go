@@ -166,8 +166,10 @@ func TotalKeysOfOrigin(t *timeline.Timeline, origin int32) []MemoryTotalKey {
 func (m *MemoryTotal) applyChange(c *livemem.Change) {
 	switch c.Kind {
 	case livemem.ChangeAllocated:
-		m.Allocs++
-		m.AllocBytes += c.Block.Bytes
+		if !c.Block.IsEarlier() {
+			m.Allocs++
+			m.AllocBytes += c.Block.Bytes
+		}
 		m.LiveBlocks++
 		m.LiveBytes += c.Block.Bytes
 		m.PeakBytes = max(m.PeakBytes, m.LiveBytes)

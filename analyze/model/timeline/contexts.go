@@ -14,7 +14,7 @@ import (
 // readEvents collects the events of a replay in order of time: ends of processes and contexts, and
 // memory of graphs and other APIs.
 func (t *Timeline) readEvents() error {
-	t.Events = nil // a replay may use the earlier list
+	t.Events = t.earlierSegmentEvents() // a replay may use the earlier list
 	for _, e := range t.Facts.Exits {
 		t.Events = append(t.Events, livemem.MemoryEvent{AtNs: e.AtNs, Pid: e.Pid, Kind: livemem.EventProcessExit})
 	}
@@ -133,7 +133,7 @@ func (t *Timeline) findContextEnds() ([]livemem.MemoryEvent, error) {
 					Pid:     key.pid,
 					Kind:    livemem.EventContextEnd,
 					Context: p.context,
-					Device:  key.device,
+					Device:  key.device, IsPrimary: true,
 				},
 			)
 		}
@@ -168,7 +168,7 @@ func (p *primaryContext) releaseContext(c *APICall) {
 				Pid:     c.Pid,
 				Kind:    livemem.EventContextEnd,
 				Context: p.context,
-				Device:  c.Device,
+				Device:  c.Device, IsPrimary: true,
 			},
 		)
 		p.idle = append(p.idle, query.Window{FromNs: c.EndNs + 1, ToNs: math.MaxInt64})
@@ -297,9 +297,12 @@ func (t *Timeline) readLastAllocs() error {
 }
 
 // ContextEndFrees reports whether the end of a context frees the memory of an origin. Memory in an
-// unknown context is not freed.
+// unknown context is not freed. PyTorch's segments from before the recording are in the primary context.
 func (t *Timeline) ContextEndFrees(id int32, e *livemem.MemoryEvent) bool {
 	o := &t.Origins.List[id]
+	if t.Origins.IsEarlier(id) {
+		return e.IsPrimary && o.Device == e.Device
+	}
 	if e.Context != 0 || o.Context == 0 {
 		return o.Context != 0 && o.Context == e.Context
 	}

@@ -127,6 +127,10 @@ const minContextVotes = 8
 type contextVotes struct {
 	spans  int // row groups that were read
 	counts map[contextKey]map[int32]int64
+	// allocs counts the allocations of segments. It is set if a caching allocator's state was read, see
+	// learnContextsBySegments.
+	allocs      map[contextKey]map[int32]int64
+	memorySpans int
 }
 
 // learnContextsByMemory finds the device of contexts from the memory that fills and copies use, if the
@@ -149,18 +153,79 @@ func (t *Timeline) learnContextsByMemory() error {
 		}
 	}
 	t.votes.spans = len(t.Calls)
-	for key, devices := range t.votes.counts {
+	t.learnDevicesByVotes(t.votes.counts, minContextVotes)
+	return t.learnContextsBySegments(areas)
+}
+
+// learnDevicesByVotes learns the devices of contexts with at least a number of votes that agree.
+func (t *Timeline) learnDevicesByVotes(counts map[contextKey]map[int32]int64, least int64) {
+	for key, devices := range counts {
 		total := int64(0)
 		for _, n := range devices {
 			total += n
 		}
 		for device, n := range devices {
-			if n >= minContextVotes && n*10 > total*9 {
+			switch {
+			case key.context == 0 && n == total:
+				t.contexts[key] = device
+			case n >= least && n*10 > total*9:
 				t.contexts.learnDevice(key, device)
 			}
 		}
 	}
+}
+
+// learnContextsBySegments finds the device of contexts in which a caching allocator has allocated segments, so that
+// these and the segments from before the recording are memory of one device. A process whose allocators had memory of
+// one device only uses it in unknown contexts, too.
+func (t *Timeline) learnContextsBySegments(areas *deviceAreas) error {
+	states := make(map[int32]int) // by pid
+	for _, s := range t.Facts.EarlierStates {
+		if s.Refused == "" && len(s.Segments) > 0 {
+			states[s.Pid]++
+		}
+	}
+	if len(states) == 0 {
+		return nil
+	}
+	if t.votes.allocs == nil {
+		t.votes.allocs = make(map[contextKey]map[int32]int64)
+	}
+	for _, span := range t.Memory[t.votes.memorySpans:] {
+		g := span.Group
+		kind, memory := g.Strings("kind"), g.Strings("memory_kind")
+		ptr, context, pid := g.Int64("ptr", nil), g.Int64("context", nil), g.Int32("pid", nil)
+		if err := g.Err(); err != nil {
+			return err
+		}
+		for i := range ptr {
+			isKnown := context[i] != 0 || states[pid[i]] == 1
+			if kind.At(i) == format.KindAlloc && memory.At(i) == format.MemoryDevice && ptr[i] != 0 && isKnown {
+				t.addContextVote(t.votes.allocs, areas, contextKey{pid[i], context[i]}, ptr[i])
+			}
+		}
+	}
+	t.votes.memorySpans = len(t.Memory)
+	t.learnDevicesByVotes(t.votes.allocs, 1)
 	return nil
+}
+
+// addContextVote adds a vote for the device of an address, if that of the context is not known.
+func (t *Timeline) addContextVote(
+	votes map[contextKey]map[int32]int64,
+	areas *deviceAreas,
+	key contextKey,
+	ptr int64,
+) {
+	if _, known := t.contexts[key]; known {
+		return
+	}
+	if device := areas.deviceOf(key.pid, ptr); device >= 0 {
+		if votes[key] == nil {
+			votes[key] = make(map[int32]int64)
+		}
+		votes[key][device]++
+	}
 }
 
 // countContextVotes counts the fills and copies of a row group by context and by the device of their memory.
@@ -179,18 +244,8 @@ func (t *Timeline) countContextVotes(areas *deviceAreas, votes map[contextKey]ma
 		case strings.HasSuffix(copyKind.At(i), "toH"):
 			used = src[i]
 		}
-		if used == 0 || context[i] == 0 {
-			continue
-		}
-		key := contextKey{pid[i], context[i]}
-		if _, known := t.contexts[key]; known {
-			continue
-		}
-		if device := areas.deviceOf(pid[i], used); device >= 0 {
-			if votes[key] == nil {
-				votes[key] = make(map[int32]int64)
-			}
-			votes[key][device]++
+		if used != 0 && context[i] != 0 {
+			t.addContextVote(votes, areas, contextKey{pid[i], context[i]}, used)
 		}
 	}
 	return nil

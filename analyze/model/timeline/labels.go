@@ -149,6 +149,15 @@ func (t *Timeline) SiteOfCall(stack int32, site string) string {
 	return cmp.Or(site, t.SiteOfStack(stack))
 }
 
+// LibraryOfOrigin returns the library that called the driver. It is PyTorch for memory from before the recording: only
+// the segments of its allocator are known then.
+func (t *Timeline) LibraryOfOrigin(id int32) string {
+	if t.Origins.IsEarlier(id) {
+		return "PyTorch"
+	}
+	return t.Stacks.CallingLibrary(t.Origins.List[id].Stack)
+}
+
 // IsHostOrigin reports whether memory of an origin is host memory.
 func (t *Timeline) IsHostOrigin(originID int32) bool {
 	return livemem.IsHostKind(t.Origins.MemoryKindOf(originID))
@@ -157,7 +166,7 @@ func (t *Timeline) IsHostOrigin(originID int32) bool {
 // SiteOfBlock returns the call site that allocated a block.
 func (t *Timeline) SiteOfBlock(originID int32) string {
 	if originID == origin.NoOrigin {
-		return "(before the recording)"
+		return origin.EarlierSite
 	}
 	return t.SiteOfOrigin(originID)
 }

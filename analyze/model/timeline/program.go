@@ -84,7 +84,7 @@ func (r *ProgramReplay) Advance(untilNs int64) error {
 // Finish replays the rest of the recording, and returns the final memory. It returns errors of reading the recording.
 func (r *ProgramReplay) Finish() (*ProgramMemory, error) {
 	t := r.memory.T
-	hasAllocators := len(t.Allocations) > 0
+	hasAllocators := len(t.Allocations)+len(t.earlierStates) > 0
 	switch {
 	case r.search != nil:
 		if err := r.search.Finish(); err != nil {
@@ -174,7 +174,9 @@ func (s *SegmentSearch) Finish() error {
 
 // IsSegment reports whether the driver memory with this Block.Number is a segment of a caching
 // allocator. It returns false before FindSegments or ReplayProgram.
-func (t *Timeline) IsSegment(number int32) bool { return t.segments != nil && t.segments.Has(number) }
+func (t *Timeline) IsSegment(number int32) bool {
+	return number == livemem.EarlierNumber || t.segments != nil && t.segments.Has(number)
+}
 
 // SegmentSearch finds the driver memory that caching allocators use for segments. It continues as the recording grows:
 // Extend adds rows to its Timeline, and Advance reads them. Finish ends it, and so does an error. It is not safe for
@@ -203,6 +205,9 @@ func (s *SegmentSearch) addReported(number int32) {
 
 func (s *SegmentSearch) applyDriverChange(l *livemem.Set, c *livemem.Change) {
 	s.driver = l
+	if c.Block.Number == livemem.EarlierNumber {
+		return
+	}
 	if c.Kind == livemem.ChangeAllocated && s.t.isAllocatorStack(s.t.Origins.List[c.Block.Origin].Stack, s.inside) {
 		s.inner.AddNumber(c.Block.Number)
 		s.found.AddNumber(c.Block.Number)
@@ -260,7 +265,7 @@ func (s *SegmentSearch) findSegmentBlock(
 ) {
 	switch c.Op {
 	case caching.OpSegmentAllocated:
-		if b, ok := h.Pointers.Get(c.Ptr); ok {
+		if b, ok := h.Pointers.Get(c.Ptr); ok && b.Number != livemem.EarlierNumber {
 			yield(b.Number)
 		}
 	case caching.OpSegmentMapped:
@@ -275,7 +280,7 @@ func (s *SegmentSearch) findMappedBlocks(
 	yield func(number int32),
 ) {
 	h.Mappings.EachOverlapping(ptr, units.EndOfRange(ptr, bytes), func(m livemem.Mapping) {
-		if m.Handle != nil && m.Handle.Borrows == 0 {
+		if m.Handle != nil && m.Handle.Borrows == 0 && m.Handle.Block.Number != livemem.EarlierNumber {
 			yield(m.Handle.Block.Number)
 		}
 	})
@@ -292,6 +297,12 @@ func (s *SegmentSearch) findSegmentsAllocatedBefore(
 	var before livemem.BlockNumberSet
 	bytes := int64(0)
 	h.EachBlock(func(_ int64, b livemem.Block) {
+		if b.Number == livemem.EarlierNumber {
+			if s.t.Origins.List[b.Origin].Device == a.Device {
+				bytes += b.Bytes
+			}
+			return
+		}
 		isReported := s.reported.Has(b.Number)
 		isCandidate := s.inner.Has(b.Number) || isReported || s.t.SiteOfOrigin(b.Origin) == NoStackSite
 		if isCandidate && (a.Reports || !isReported) && s.t.Origins.List[b.Origin].Device == a.Device &&
@@ -323,30 +334,39 @@ func (t *Timeline) isAllocatorStack(stack int32, known map[int32]bool) bool {
 }
 
 func (p *ProgramMemory) applyDriverChange(c *livemem.Change) {
-	if c.Kind == livemem.ChangeAllocFailed || !p.segments.Has(c.Block.Number) {
+	if c.Kind == livemem.ChangeAllocFailed || !p.isSegment(&c.Block) {
 		p.consume(p, c)
 	}
+}
+
+// isSegment reports whether driver memory is a segment of an allocator.
+func (p *ProgramMemory) isSegment(b *livemem.Block) bool {
+	return b.Number == livemem.EarlierNumber || p.segments.Has(b.Number)
 }
 
 // applyAllocatorChange emits the change that a caching allocator's event means to the program.
 func (p *ProgramMemory) applyAllocatorChange(a *caching.Allocator, c *caching.AllocatorChange) {
 	switch c.Op {
 	case caching.OpBlockAllocated:
-		p.emitChange(livemem.ChangeAllocated, c.AtNs, &c.Block)
+		p.emitChange(livemem.ChangeAllocated, c.AtNs, a, &c.Block)
+	case caching.OpBlockFound:
+		if c.Block.State == caching.PieceBlock {
+			p.emitChange(livemem.ChangeAllocated, c.AtNs, a, &c.Block)
+		}
 	case caching.OpBlockFreeRequested:
 		kind := livemem.ChangeFreed
 		if p.T.IsInTeardown(a.Pid, c.AtNs) {
 			kind = livemem.ChangeFreedByExit
 		}
-		p.emitChange(kind, c.AtNs, &c.Block)
+		p.emitChange(kind, c.AtNs, a, &c.Block)
 	case caching.OpBlockLost:
 		if c.Block.State == caching.PieceBlock {
-			p.emitChange(livemem.ChangeFreeLost, c.AtNs, &c.Block)
+			p.emitChange(livemem.ChangeFreeLost, c.AtNs, a, &c.Block)
 		}
 	case caching.OpAllocatorEnd:
 		a.EachLiveBlock(func(b *caching.SegmentPiece) {
 			if b.State == caching.PieceBlock {
-				p.emitChange(livemem.ChangeFreedByExit, c.AtNs, b)
+				p.emitChange(livemem.ChangeFreedByExit, c.AtNs, a, b)
 			}
 		})
 	}
@@ -410,28 +430,39 @@ func (t *Timeline) readLastBlocks() {
 	last.spans = len(t.Allocations)
 }
 
-// emitChange passes a change of a block to the consumer. Blocks from before the recording are
-// skipped.
-func (p *ProgramMemory) emitChange(kind livemem.ChangeKind, atNs int64, b *caching.SegmentPiece) {
-	if b.Origin == origin.NoOrigin {
+// emitChange passes a change of an allocator's block to the consumer. Blocks from before the recording are skipped,
+// unless they were read from the process.
+func (p *ProgramMemory) emitChange(
+	kind livemem.ChangeKind,
+	atNs int64,
+	a *caching.Allocator,
+	b *caching.SegmentPiece,
+) {
+	c := &p.change
+	var known bool
+	if c.Block, known = p.newProgramBlock(a, b); !known {
 		return
 	}
-	c := &p.change
-	c.Kind, c.AtNs, c.Ptr, c.By = kind, atNs, b.Ptr, b.Origin
-	c.Block = newProgramBlock(b)
+	c.Kind, c.AtNs, c.Ptr, c.By = kind, atNs, b.Ptr, c.Block.Origin
 	p.consume(p, c)
 }
 
-// newProgramBlock returns a block with the requested size, as the program sees it.
-func newProgramBlock(b *caching.SegmentPiece) livemem.Block {
-	return livemem.Block{Bytes: b.Requested, SinceNs: b.SinceNs, Origin: b.Origin}
+// newProgramBlock returns a block with the requested size, as the program sees it. It returns false for a block from
+// before the recording that was not read from the process.
+func (p *ProgramMemory) newProgramBlock(a *caching.Allocator, b *caching.SegmentPiece) (livemem.Block, bool) {
+	id := b.Origin
+	if b.IsEarlier {
+		pool := caching.FormatPool(b.Pool)
+		id = p.T.Origins.NumberOfEarlier(a.Pid, a.Device, b.Stream, format.MemoryTorch, pool)
+	}
+	return livemem.Block{Bytes: b.Requested, SinceNs: b.SinceNs, Origin: id}, id != origin.NoOrigin
 }
 
 // EachBlock calls yield for every live block, in no order.
 func (p *ProgramMemory) EachBlock(yield func(ptr int64, b livemem.Block)) {
 	if p.Driver != nil {
 		p.Driver.EachBlock(func(ptr int64, b livemem.Block) {
-			if !p.segments.Has(b.Number) {
+			if !p.isSegment(&b) {
 				yield(ptr, b)
 			}
 		})
@@ -444,8 +475,8 @@ func (p *ProgramMemory) EachBlock(yield func(ptr int64, b livemem.Block)) {
 			continue
 		}
 		a.EachLiveBlock(func(b *caching.SegmentPiece) {
-			if b.State == caching.PieceBlock && b.Origin != origin.NoOrigin {
-				yield(b.Ptr, newProgramBlock(b))
+			if block, known := p.newProgramBlock(a, b); known && b.State == caching.PieceBlock {
+				yield(b.Ptr, block)
 			}
 		})
 	}

@@ -92,7 +92,7 @@ func (t *Timeline) newReplayOfBoth(
 	r.consumeAllocator, r.useEarlierStates = consumeAllocator, !onlySegments
 	r.Allocators = caching.NewAllocatorSet(&t.Allocators, t.Facts.AllocatorRules)
 	if r.useEarlierStates {
-		r.Allocators.UseEarlierStates(t.Facts.EarlierStates)
+		r.Allocators.UseEarlierStates(t.earlierStates)
 	}
 	r.driver.Exit = func(pid int32, atNs int64) { r.Allocators.EndProcess(pid, atNs, consumeAllocator) }
 	return r
@@ -158,7 +158,7 @@ func (r *MemoryReplay) readNewEvents() {
 	events := r.t.Events
 	r.driver.Events = events[sort.Search(len(events), func(i int) bool { return events[i].AtNs >= r.appliedNs }):]
 	if r.useEarlierStates {
-		states := r.t.Facts.EarlierStates
+		states := r.t.earlierStates
 		isNew := func(i int) bool { return states[i].AtNs > r.lastEventNs }
 		r.Allocators.UseEarlierStates(states[sort.Search(len(states), isNew):])
 	}
@@ -180,6 +180,7 @@ func (r *MemoryReplay) replayRows() error {
 		}
 		switch {
 		case len(calls) > 0 && (len(events) == 0 || calls[0].AtNs <= events[0].AtNs):
+			r.Allocators.ApplyStatesBefore(calls[0].AtNs, r.consumeAllocator)
 			r.driver.ApplyCall(&calls[0])
 			calls = calls[1:]
 		case len(events) > 0:

@@ -48,6 +48,8 @@ type Timeline struct {
 	Arguments   []*format.Group // row groups of arguments of kernel launches
 	Blocks      []*format.Group // row groups of readings of blocks
 	collectives []int64         // sorted starts of the calls of NCCL, Unix ns
+	// earlierStates are the states of allocators from before the recording, in order of time.
+	earlierStates []*caching.EarlierState
 	// segments has the Block.Number of driver memory that allocators use for segments. It is nil
 	// before FindSegments.
 	segments  *livemem.BlockNumberSet
@@ -101,6 +103,9 @@ func (t *Timeline) addRows(frameIDs map[format.Frame]int32) error {
 		if err := t.learnContextsByMemory(); err != nil {
 			return err
 		}
+	}
+	if err := t.readEarlierStates(); err != nil {
+		return err
 	}
 	if err := t.readEvents(); err != nil {
 		return err

@@ -49,12 +49,17 @@ func Collect(sv *survey.Survey, opt query.Options) (report.FinishFunc, error) {
 func CollectWithOptions(sv *survey.Survey, opt Options) (report.FinishFunc, error) {
 	t := sv.Timeline
 	s := NewScan(t, &opt)
+	before := earlier.ScanOf(sv, &opt.Filter)
 	sv.Add(survey.Observer{Allocator: s.OnAllocatorChange})
-	return func() (*report.Report, error) { return s.report(sv.Memory.Allocators, sv.Counts) }, nil
+	return func() (*report.Report, error) { return s.report(sv.Memory.Allocators, sv.Counts, before) }, nil
 }
 
 // report returns the report after a replay. all are the allocators of the replay, counts its counters.
-func (s *Scan) report(all *caching.AllocatorSet, counts *livemem.ReplayCounts) (*report.Report, error) {
+func (s *Scan) report(
+	all *caching.AllocatorSet,
+	counts *livemem.ReplayCounts,
+	before *earlier.Scan,
+) (*report.Report, error) {
 	t, opt := s.t, s.opt
 	s.finishReplay(all)
 	r := &report.Report{
@@ -72,7 +77,7 @@ func (s *Scan) report(all *caching.AllocatorSet, counts *livemem.ReplayCounts) (
 		return nil, err
 	}
 	r.Tables = []report.Table{s.allocatorTable(), s.peakTable(), s.eventTable(), s.poolTable(), moments}
-	earlier.Append(r, t, &opt.Filter)
+	before.Append(r)
 	r.Totals = s.computeTotals()
 	return r, nil
 }

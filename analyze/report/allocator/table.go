@@ -169,7 +169,7 @@ var allocatorColumns = slices.Concat(allocatorIDColumns, []report.Column{
 	},
 	{
 		Key: "unmatched_frees", Title: "", Unit: report.UnitCount,
-		About: "frees of blocks that were allocated before the recording",
+		About: "frees of blocks that were allocated before the recording, and not read when gpurec attached",
 	},
 	{
 		Key: "lost_frees", Title: "", Unit: report.UnitCount,
@@ -285,11 +285,13 @@ var poolColumns = slices.Concat(allocatorIDColumns, []report.Column{
 	{Key: "stream", Title: "STREAM", Unit: report.UnitText, About: "CUDA stream that the memory is reserved for"},
 	{
 		Key: "reserved_bytes", Title: "RESERVED", Unit: report.UnitBytes,
-		About: "bytes held from the driver at the end; excludes segments from before the recording",
+		About: "bytes held from the driver at the end; excludes segments from before the recording, unless they " +
+			"were read",
 	},
 	{
 		Key: "allocated_bytes", Title: "ALLOCATED", Unit: report.UnitBytes,
-		About: "bytes of blocks that the program holds; excludes blocks allocated before the recording",
+		About: "bytes of blocks that the program holds; excludes blocks allocated before the recording, unless they " +
+			"were read",
 	},
 	{
 		Key: "awaiting_bytes", Title: "AWAITING", Unit: report.UnitBytes,
@@ -377,7 +379,10 @@ func (s *Scan) computeFacts() []report.Fact {
 		"%s compared with the allocator's own statistics, all equal",
 		units.CountWithNoun(sum.compared, "event"),
 	)
+	hasRead := slices.ContainsFunc(s.list, func(b *allocatorStats) bool { return b.a.Earlier != nil })
 	switch {
+	case sum.compared == 0 && hasRead:
+		agreement = "no event carries the allocator's own statistics; the blocks that were read equal them"
 	case sum.compared == 0:
 		agreement = "no event carries the allocator's own statistics: block sizes follow its rounding rules"
 	case sum.disagreed > 0:
@@ -389,8 +394,13 @@ func (s *Scan) computeFacts() []report.Fact {
 		)
 	}
 	from := "the first event of each allocator: all values are exact"
-	if slices.ContainsFunc(s.list, func(b *allocatorStats) bool { return b.a.Earlier != nil }) {
+	if hasRead {
 		from = "a later event, and the blocks and segments from before were read: all values are exact from then on"
+		isLate := func(b *allocatorStats) bool { return b.a.Earlier != nil && !b.a.IsRewound }
+		if !slices.ContainsFunc(s.list, isLate) {
+			from = "the start of the recording, because the blocks and segments from before were read: all values " +
+				"are exact"
+		}
 	}
 	if sum.late > 0 {
 		from = fmt.Sprintf("a later event for %d of %d allocators: allocated and reserved bytes are exact, other "+

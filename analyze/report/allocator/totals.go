@@ -186,7 +186,7 @@ var TotalsTableColumns = []report.Column{
 	{
 		Key: "requested_bytes", Title: "REQUESTED", Unit: report.UnitBytes,
 		About: "requested sizes of blocks that the program holds or a stream uses; excludes unfreed blocks from " +
-			"before the recording",
+			"before the recording, unless they were read",
 	},
 	{
 		Key: "peak_reserved_bytes", Title: "PEAK RESERVED", Unit: report.UnitBytes,

@@ -313,7 +313,9 @@ func (s *Scan) addInvalidFreeRow(table *report.Table, f *InvalidFree) {
 	if f.Allocated {
 		o := &t.Origins.List[f.Block.Origin]
 		memory = units.TextOrNil(t.Origins.MemoryKindOf(f.Block.Origin))
-		allocatedNs, allocatedTid = since(f.Block.SinceNs), int64(o.Tid)
+		if !f.Block.IsEarlier() {
+			allocatedNs, allocatedTid = since(f.Block.SinceNs), int64(o.Tid)
+		}
 		if f.Block.Bytes > 0 {
 			bytes = f.Block.Bytes
 		}

@@ -149,7 +149,10 @@ func CountFreesWithVerdict(list []InvalidFree, verdict fault.FreeVerdict) (n int
 func (f *InvalidFree) evidenceText(t *timeline.Timeline, name, site string) string {
 	at := func(ns int64) string { return units.FormatDuration(ns - t.RecordingWindow().FromNs) }
 	made := "the recording has no allocation of the block"
-	if f.Allocated {
+	switch {
+	case f.Allocated && f.Block.IsEarlier():
+		made = units.FormatBytes(f.Block.Bytes) + " of PyTorch were allocated before the recording"
+	case f.Allocated:
 		made = fmt.Sprintf("%s allocated %s at %s with %s (thread %d)", f.AllocatedAt,
 			units.FormatBytes(f.Block.Bytes), at(f.Block.SinceNs), t.Origins.FunctionOf(f.Block.Origin),
 			t.Origins.List[f.Block.Origin].Tid)

@@ -9,15 +9,34 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/analyze/model/caching"
-	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/processes"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// FactColumns are the columns of the facts that Append adds.
-var FactColumns = []report.Column{
+// FactColumns are the columns of Scan.Facts.
+var FactColumns = slices.Concat(refusedColumns, liveColumns)
+
+// liveColumns are the columns of facts that are absent if no state was read.
+var liveColumns = []report.Column{
+	{
+		Key: "earlier_live", Title: "of these live at end", Unit: report.UnitText,
+		About: "number and bytes of these blocks that the program has not freed at the end of the window",
+	},
+	{
+		Key: "earlier_limit", Title: "memory limit", Unit: report.UnitText,
+		About: "limit of reserved bytes that the program had set when gpurec attached, as with " +
+			"torch.cuda.set_per_process_memory_fraction; absent if none was set, or if it is unknown",
+	},
+	{
+		Key: "earlier_live_bytes", Title: "", Unit: report.UnitBytes,
+		About: "bytes of these blocks that the program has not freed at the end of the window",
+	},
+	{Key: "earlier_live_blocks", Title: "", Unit: report.UnitCount, About: "number of these unfreed blocks"},
+}
+
+var refusedColumns = []report.Column{
 	{
 		Key:   "earlier",
 		Title: "before the recording",
@@ -52,6 +71,10 @@ var Columns = []report.Column{
 	},
 	{Key: "pool", Title: "POOL", Unit: report.UnitText, About: "pool of the blocks: default, or a private one"},
 	{
+		Key: "stream", Title: "STREAM", Unit: report.UnitText,
+		About: "CUDA stream of the blocks; its column is hidden if it is the default stream for all",
+	},
+	{
 		Key:   "segments_of",
 		Title: "SEGMENTS OF",
 		Unit:  report.UnitText,
@@ -66,6 +89,11 @@ var Columns = []report.Column{
 	},
 	{Key: "blocks", Title: "BLOCKS", Unit: report.UnitCount, About: "number of blocks; for free memory, of holes"},
 	{Key: "bytes", Title: "BYTES", Unit: report.UnitBytes, About: "bytes of the blocks when gpurec attached"},
+	{
+		Key: "live_bytes", Title: "LIVE AT END", Unit: report.UnitBytes,
+		About: "bytes of those of the blocks that the program has not freed at the end of the window",
+	},
+	{Key: "live_blocks", Title: "", Unit: report.UnitCount, About: "number of these unfreed blocks"},
 	{
 		Key: "segments", Title: "SEGMENTS", Unit: report.UnitCount,
 		About: "number of segments, or mapped ranges of expandable segments, with such blocks",
@@ -83,13 +111,20 @@ func classOf(b *caching.EarlierBlock) int {
 	if b.State == caching.PieceHole {
 		return freeClass
 	}
+	return sizeClassOf(b.Bytes)
+}
+
+func sizeClassOf(bytes int64) int {
 	for i, limit := range sizeClasses {
-		if b.Bytes <= limit {
+		if bytes <= limit {
 			return i
 		}
 	}
 	return len(sizeClasses)
 }
+
+// SizeClass returns the name of the class of a block's size.
+func SizeClass(bytes int64) string { return className(sizeClassOf(bytes)) }
 
 // className returns the name of a class.
 func className(class int) string {
@@ -104,77 +139,38 @@ func className(class int) string {
 	return units.FormatBytes(sizeClasses[class-1]) + " to " + units.FormatBytes(sizeClasses[class])
 }
 
-// Append adds facts and a table about memory from before the recording, if a process had any. The filter selects
-// processes and devices; its other conditions have no effect.
-func Append(r *report.Report, t *timeline.Timeline, f *query.Filter) {
-	states := slices.DeleteFunc(slices.Clone(t.Facts.EarlierStates), func(s *caching.EarlierState) bool {
-		return !passes(f, s)
-	})
-	if len(states) == 0 {
+// Append adds facts and a table about memory from before the recording, if a process had any.
+func (s *Scan) Append(r *report.Report) {
+	r.Facts = append(r.Facts, s.Facts()...)
+	if len(s.states) == 0 {
 		return
 	}
-	r.Facts = append(r.Facts, newFacts(t, states)...)
-	if table := newTable(t, states); len(table.Rows) > 0 {
+	if table := s.newTable(); len(table.Rows) > 0 {
 		r.Tables = append(r.Tables, table)
 	}
 }
 
-// passes reports whether a state passes the filter. A state without a device is about all devices.
-func passes(f *query.Filter, s *caching.EarlierState) bool {
-	if s.Device < 0 {
-		return len(f.Pids) == 0 || slices.Contains(f.Pids, s.Pid)
+// Facts returns the facts about memory from before the recording; none if no process had any.
+func (s *Scan) Facts() []report.Fact {
+	if len(s.states) == 0 {
+		return nil
 	}
-	return f.PassesAllocator(s.Pid, s.Device)
-}
-
-// sums are the totals of some states.
-type sums struct{ blocks, bytes, segments, reserved int64 }
-
-func sumOf(states []*caching.EarlierState) (n sums) {
-	for _, s := range states {
-		n.reserved += s.Reserved
-		n.segments += int64(len(s.Segments))
-		for i := range s.Segments {
-			for k := range s.Segments[i].Blocks {
-				if b := &s.Segments[i].Blocks[k]; b.State != caching.PieceHole {
-					n.blocks++
-					n.bytes += b.Bytes
-				}
-			}
-		}
-	}
-	return n
-}
-
-// newFacts returns the facts of states.
-func newFacts(t *timeline.Timeline, states []*caching.EarlierState) []report.Fact {
-	n := sumOf(states)
+	n := sumOf(s.states)
 	var refused []string
-	for _, s := range states {
-		if s.Refused != "" {
-			refused = append(refused, fmt.Sprintf("unknown for process %d: %s", s.Pid, s.Refused))
+	for _, l := range s.states {
+		if l.Refused != "" {
+			refused = append(refused, fmt.Sprintf("unknown for process %d: %s", l.Pid, l.Refused))
 		}
 	}
 	var parts []string
-	if len(refused) < len(states) {
-		at := units.FormatDuration(max(0, states[0].AtNs-t.RecordingWindow().FromNs))
-		parts = append(
-			parts,
-			fmt.Sprintf(
-				"%s, %s, in %s of %s (PyTorch, read at +%s)",
-				units.CountWithNoun(n.blocks, "block"),
-				units.FormatBytes(
-					n.bytes,
-				),
-				units.CountWithNoun(n.segments, "segment"),
-				units.FormatBytes(n.reserved),
-				at,
-			),
-		)
+	if len(refused) < len(s.states) {
+		at := units.FormatDuration(max(0, s.states[0].readNs-s.t.RecordingWindow().FromNs))
+		parts = append(parts, fmt.Sprintf("%s, %s, in %s of %s (PyTorch, read at +%s)",
+			units.CountWithNoun(n.blocks, "block"), units.FormatBytes(n.bytes),
+			units.CountWithNoun(n.segments, "segment"), units.FormatBytes(n.reserved), at))
 	}
-	parts = append(parts, refused...)
 	values := report.Values{
-		"earlier": strings.Join(parts, "; "), "earlier_bytes": n.bytes, "earlier_blocks": n.blocks,
+		"earlier": strings.Join(append(parts, refused...), "; "), "earlier_bytes": n.bytes, "earlier_blocks": n.blocks,
 		"earlier_reserved_bytes": n.reserved, "earlier_refused": int64(len(refused)),
 	}
 	if len(refused) > 0 {
@@ -182,61 +178,99 @@ func newFacts(t *timeline.Timeline, states []*caching.EarlierState) []report.Fac
 			values[key] = nil
 		}
 	}
+	if len(refused) == len(s.states) {
+		return report.NewFacts(refusedColumns, values)
+	}
+	values["earlier_live"] = fmt.Sprintf("%s, %s", units.CountWithNoun(n.liveBlocks, "block"),
+		units.FormatBytes(n.liveBytes))
+	values["earlier_live_bytes"], values["earlier_live_blocks"] = n.liveBytes, n.liveBlocks
+	values["earlier_limit"] = units.TextOrNil(s.limits())
 	return report.NewFacts(FactColumns, values)
+}
+
+// limits returns the limits of reserved bytes that programs had set, as text; "" if none is known.
+func (s *Scan) limits() string {
+	var list []string
+	for _, l := range s.states {
+		if text := units.FormatBytes(l.limit); l.limit > 0 && !slices.Contains(list, text) {
+			list = append(list, text)
+		}
+	}
+	return strings.Join(list, ", ")
 }
 
 // group is a row of the table.
 type group struct {
 	pid, device  int32
-	pool         int64
+	pool, stream int64
 	isSmall      bool
 	isExpandable bool
 	class        int
 }
 
-// newTable returns the table of states, in order of process, device, pool and size.
-func newTable(t *timeline.Timeline, states []*caching.EarlierState) report.Table {
+// newTable returns the table of states, in order of process, device, pool, stream and size.
+func (s *Scan) newTable() report.Table {
 	table := report.Table{
 		Name: "earlier", Title: "memory from before the recording", Columns: slices.Clone(Columns), Secondary: true,
-		HideFirst: []string{"segments", "segments_of"},
+		HideFirst: []string{"segments", "segments_of", "stream"},
 	}
-	for _, s := range states {
-		if s.Refused != "" {
+	hasStreams := false
+	for _, l := range s.states {
+		if l.Refused != "" {
 			continue
 		}
 		groups := make(map[group]*sums)
-		for i := range s.Segments {
-			addSegment(groups, s, &s.Segments[i])
+		for i := range l.Segments {
+			addSegment(groups, l, &l.Segments[i])
 		}
 		for _, g := range slices.SortedFunc(maps.Keys(groups), compareGroups) {
 			n := groups[g]
-			table.Add(report.Values{
-				"pid": int64(g.pid), "device": t.OrdinalDeviceLabel(g.pid, g.device), "owner": "PyTorch",
-				"pool": caching.FormatPool(g.pool), "segments_of": segmentsName(g), "size": className(g.class),
-				"blocks": n.blocks, "bytes": n.bytes, "segments": n.segments,
-			})
+			values := report.Values{
+				"pid":    int64(g.pid),
+				"device": s.t.OrdinalDeviceLabel(g.pid, g.device),
+				"owner":  "PyTorch",
+				"pool": caching.FormatPool(
+					g.pool,
+				),
+				"stream":      query.StreamName(g.stream),
+				"segments_of": segmentsName(g),
+				"size":        className(g.class),
+				"blocks":      n.blocks,
+				"bytes":       n.bytes,
+				"segments":    n.segments,
+				"live_blocks": n.liveBlocks,
+				"live_bytes":  n.liveBytes,
+			}
+			if g.class == freeClass {
+				values["live_blocks"], values["live_bytes"] = nil, nil
+			}
+			table.Add(values)
+			hasStreams = hasStreams || g.stream != 0
 		}
-		addDriverRow(&table, t, s)
+		s.addDriverRow(&table, l)
 	}
-	processes.AddRankColumn(t, &table)
+	if !hasStreams {
+		report.HideTitle(table.Columns, "stream")
+	}
+	processes.AddRankColumn(s.t, &table)
 	return table
 }
 
 // addSegment adds the blocks of a segment to their groups.
-func addSegment(groups map[group]*sums, s *caching.EarlierState, segment *caching.EarlierSegment) {
+func addSegment(groups map[group]*sums, l *state, segment *caching.EarlierSegment) {
 	seen := make(map[int]bool)
 	for k := range segment.Blocks {
 		b := &segment.Blocks[k]
-		g := group{s.Pid, s.Device, segment.Pool, segment.IsSmall, segment.IsExpandable, classOf(b)}
+		g := group{
+			l.Pid, l.Device, segment.Pool, segment.Stream, segment.IsSmall, segment.IsExpandable, classOf(b),
+		}
 		if groups[g] == nil {
 			groups[g] = new(sums)
 		}
-		n := groups[g]
-		n.blocks++
-		n.bytes += b.Bytes
+		groups[g].add(l, b)
 		if !seen[g.class] {
 			seen[g.class] = true
-			n.segments++
+			groups[g].segments++
 		}
 	}
 }
@@ -244,6 +278,7 @@ func addSegment(groups map[group]*sums, s *caching.EarlierState, segment *cachin
 func compareGroups(a, b group) int {
 	return cmp.Or(
 		cmp.Compare(a.pool, b.pool),
+		cmp.Compare(a.stream, b.stream),
 		cmp.Compare(segmentsName(b), segmentsName(a)),
 		cmp.Compare(a.class, b.class),
 	)
@@ -262,27 +297,28 @@ func segmentsName(g group) string {
 }
 
 // addDriverRow adds the bound of the driver's other memory: NVML's first sample of the process, less PyTorch's segments.
-func addDriverRow(table *report.Table, t *timeline.Timeline, s *caching.EarlierState) {
-	f := &t.Facts
+func (s *Scan) addDriverRow(table *report.Table, l *state) {
+	t, f := s.t, &s.t.Facts
 	metric, ok := f.Metrics.Ids[catalog.MetricProcessMemory]
 	if !ok {
 		return
 	}
 	for i := range f.ProcessSamples {
 		sample := &f.ProcessSamples[i]
-		if sample.Metric != metric || sample.Pid != s.Pid {
+		if sample.Metric != metric || sample.Pid != l.Pid {
 			continue
 		}
-		if ordinal, paired := f.OrdinalOf(sample.Pid, sample.Device); !paired || ordinal != s.Device {
+		if ordinal, paired := f.OrdinalOf(sample.Pid, sample.Device); !paired || ordinal != l.Device {
 			continue
 		}
 		table.Add(report.Values{
-			"pid": int64(s.Pid), "device": t.OrdinalDeviceLabel(s.Pid, s.Device), "owner": "driver", "pool": nil,
-			"segments_of": nil, "size": nil, "blocks": nil, "segments": nil,
-			"bytes": max(0, units.RoundInt(sample.Value)-s.Reserved),
+			"pid": int64(l.Pid), "device": t.OrdinalDeviceLabel(l.Pid, l.Device), "owner": "driver", "pool": nil,
+			"stream": nil, "segments_of": nil, "size": nil, "blocks": nil, "segments": nil,
+			"live_blocks": nil, "live_bytes": nil,
+			"bytes": max(0, units.RoundInt(sample.Value)-l.Reserved),
 		}).Evidence = fmt.Sprintf("at most: NVML's %s at +%s, less PyTorch's %s; includes the context and loaded code",
 			units.FormatBytes(units.RoundInt(sample.Value)),
-			units.FormatDuration(max(0, sample.AtNs-t.RecordingWindow().FromNs)), units.FormatBytes(s.Reserved))
+			units.FormatDuration(max(0, sample.AtNs-t.RecordingWindow().FromNs)), units.FormatBytes(l.Reserved))
 		return
 	}
 }

@@ -114,7 +114,7 @@ func TestRefusedBlocksAreUnknown(t *testing.T) {
 	})
 	tl := recording.Timeline()
 	r := &report.Report{}
-	earlier.Append(r, tl, &query.Filter{})
+	earlier.NewScan(tl, &query.Filter{}).Append(r)
 	if text := factText(r, "earlier"); text != "unknown for process 42: the allocator did not pause for long enough" {
 		t.Errorf("fact %q", text)
 	}
@@ -122,7 +122,7 @@ func TestRefusedBlocksAreUnknown(t *testing.T) {
 		t.Errorf("%d tables", len(r.Tables))
 	}
 	r = &report.Report{}
-	earlier.Append(r, tl, &query.Filter{Pids: []int32{7}})
+	earlier.NewScan(tl, &query.Filter{Pids: []int32{7}}).Append(r)
 	if len(r.Facts) != 0 {
 		t.Errorf("another process: %+v", r.Facts)
 	}

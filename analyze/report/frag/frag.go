@@ -80,6 +80,7 @@ func scanOf(sv *survey.Survey, opt *Options) (*Scan, error) {
 	if err := s.FindAddressRanges(); err != nil {
 		return nil, err
 	}
+	s.before = earlier.ScanOf(sv, &opt.Filter)
 	sv.Add(survey.Observer{Driver: s.OnDriverChange, Allocator: s.OnAllocatorChange})
 	return survey.Share(sv, scanKey{}, func() *Scan { return s }), nil
 }
@@ -118,7 +119,7 @@ func (s *Scan) report(p *timeline.ProgramMemory) (*report.Report, []AddressMap, 
 	_ = pins.SortAndCut("", opt.Top) // cannot fail without a sort column
 	frames.FillRowStacks(t, &pins, &opt.Options)
 	r.Tables = []report.Table{spaces, pins, trends, s.momentTable(owners)}
-	earlier.Append(r, t, &opt.Filter)
+	s.before.Append(r)
 	var pictures []AddressMap
 	for _, o := range owners {
 		if !slices.ContainsFunc(o.levels, func(l ownerUsage) bool { return l.reserved > 0 }) {

@@ -12,6 +12,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/cachegrowth"
+	"github.com/gpurec/gpurec/analyze/report/earlier"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
@@ -75,6 +76,7 @@ type Scan struct {
 	hasReports     bool // an allocator is known only from its memory reports
 	failureSurveys int  // number of failures at which an owner was surveyed
 	caches         *cachegrowth.Scan
+	before         *earlier.Scan
 
 	last      *caching.Allocator // argument of the last ownerOfAllocator
 	lastOwner *memoryOwner
@@ -131,6 +133,18 @@ func (s *Scan) Finish(all *caching.AllocatorSet) error {
 // FindAddressRanges finds all addresses at which each allocator had memory. Call it before a
 // replay.
 func (s *Scan) FindAddressRanges() error {
+	for _, state := range s.t.EarlierStates() {
+		if state.IsReported {
+			continue
+		}
+		for i := range state.Segments {
+			g := &state.Segments[i]
+			s.addAddressRange(
+				memoryOwnerKey{state.Pid, state.Device, false},
+				addressRange{g.Ptr, units.EndOfRange(g.Ptr, g.Bytes)},
+			)
+		}
+	}
 	err := timeline.EachRowInOrder(
 		s.t.Allocations,
 		s.t.NewAllocatorStream(true),

@@ -83,7 +83,8 @@ var spaceColumns = []report.Column{
 	{Key: "gaps", Title: "", Unit: report.UnitCount, About: "number of holes in the memory space"},
 	{
 		Key: "unseen_bytes", Title: "", Unit: report.UnitBytes,
-		About: "segments that the same allocator reserved before the recording; all other numbers exclude them",
+		About: "segments that the same allocator reserved before the recording, and that were not read when gpurec " +
+			"attached; all other numbers exclude them",
 	},
 	{
 		Key: "at_ns", Title: "AT", Unit: report.UnitNs,

@@ -30,8 +30,9 @@ func Collect(sv *survey.Survey, opt query.Options) (report.FinishFunc, error) {
 		return nil, err
 	}
 	use := allocator.NewTotalsScan(t, &opt.Filter, s.Window)
+	before := earlier.ScanOf(sv, &opt.Filter)
 	sv.Add(survey.Observer{Allocator: use.OnAllocatorChange})
-	return func() (*report.Report, error) { return s.report(&sv.Memory, use, &opt) }, nil
+	return func() (*report.Report, error) { return s.report(&sv.Memory, use, before, &opt) }, nil
 }
 
 // report returns the report after a replay. p is the program's memory at the end of the replay; use has the allocator
@@ -39,6 +40,7 @@ func Collect(sv *survey.Survey, opt query.Options) (report.FinishFunc, error) {
 func (s *Scan) report(
 	p *timeline.ProgramMemory,
 	use *allocator.TotalsScan,
+	before *earlier.Scan,
 	opt *query.Options,
 ) (*report.Report, error) {
 	t := s.t
@@ -60,6 +62,6 @@ func (s *Scan) report(
 	if used := s.Grouping.Suppress.Table(); len(used.Rows) > 0 {
 		r.Tables = append(r.Tables, used)
 	}
-	earlier.Append(r, t, &opt.Filter)
+	before.Append(r)
 	return r, nil
 }

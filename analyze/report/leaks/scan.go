@@ -41,6 +41,9 @@ type Scan struct {
 	// total tracks the live bytes of all groups, less the blocks from before the recording that were
 	// freed since.
 	total floorTracker
+	// earlierFrees are the blocks from before the recording that the program freed in the window, by size and by class
+	// of sizes; nil: none.
+	earlierFrees map[blockSize]sizeSum
 	// Caches follows the unused memory of caching allocators.
 	Caches *cachegrowth.Scan
 }
@@ -89,15 +92,16 @@ type groupStats struct {
 	last          int            // index of the tracker that changed last
 
 	// Statistics of the blocks that the program did not free; complete after Finish.
-	ages       []int64         // ns, sorted by Finish
-	startBytes int64           // bytes allocated during the warm-up
-	hostBytes  int64           // bytes of host memory
-	exited     int64           // blocks that the end of their process or CUDA context freed
-	stacks     map[int32]int64 // bytes by stack id
-	Device     int32           // of all blocks, or severalDevicesMark
-	memory     int32           // kind of all blocks, an index of origin.OriginTable.Strings, or severalKindsMark
-	firstStack int32           // stack id of the first allocation
-	ViaStack   int32           // stack.Pair.Via of the first allocation
+	ages       []int64               // ns, sorted by Finish
+	startBytes int64                 // bytes allocated during the warm-up
+	hostBytes  int64                 // bytes of host memory
+	exited     int64                 // blocks that the end of their process or CUDA context freed
+	stacks     map[int32]int64       // bytes by stack id
+	sizes      map[blockSize]sizeSum // unfreed blocks by size; nil without blocks from before the recording
+	Device     int32                 // of all blocks, or severalDevicesMark
+	memory     int32                 // kind of all blocks, an index of origin.OriginTable.Strings, or severalKindsMark
+	firstStack int32                 // stack id of the first allocation
+	ViaStack   int32                 // stack.Pair.Via of the first allocation
 }
 
 // floorTracker tracks the live bytes of a group in one process. Each process has its own tracker,
@@ -229,6 +233,12 @@ func (s *Scan) OnAllocatorChange(a *caching.Allocator, c *caching.AllocatorChang
 		!s.filter.PassesAllocator(a.Pid, a.Device) {
 		return
 	}
+	if c.Block.IsEarlier {
+		if s.t.IsInTeardown(a.Pid, c.AtNs) {
+			return
+		}
+		s.noteEarlierFree(a, &c.Block)
+	}
 	for c.AtNs > s.nextNs {
 		s.recordCheckpoint()
 	}
@@ -288,6 +298,7 @@ func (s *Scan) addUnfreed(g *groupStats, b *livemem.Block, atNs int64) {
 		g.Device = severalDevicesMark
 	}
 	g.addStack(o.Stack, b.Bytes)
+	s.addUnfreedSize(g, b.Origin, b.Bytes)
 }
 
 // addStack adds unfreed bytes of a stack.

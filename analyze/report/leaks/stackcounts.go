@@ -122,6 +122,7 @@ func (c *stackCounter) partsOfSite(group int) (parts []*groupStats) {
 func (g *groupStats) clone() groupStats {
 	c := *g
 	c.ages, c.stacks, c.trackers = slices.Clone(g.ages), maps.Clone(g.stacks), slices.Clone(g.trackers)
+	c.sizes = maps.Clone(g.sizes)
 	for i := range c.trackers {
 		c.trackers[i].floors = slices.Clone(g.trackers[i].floors)
 	}
@@ -152,6 +153,7 @@ func (g *groupStats) addPart(p *groupStats) {
 	for stack, bytes := range p.stacks {
 		g.addStack(stack, bytes)
 	}
+	g.addSizes(p)
 	for i := range p.trackers {
 		g.trackerOfProcess(p.trackers[i].pid).addTracker(&p.trackers[i])
 	}

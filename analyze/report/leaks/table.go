@@ -18,7 +18,8 @@ var LeakColumns = []report.Column{
 			"the lowest live bytes between two of 20 checkpoints after a warm-up of 10%. The rise must be steady " +
 			"(tau >= 0.8, at least 5 rises), still present in the last quarter, and its second half at least half " +
 			"as steep as its first. It must be at least 1 MiB and 1% of the live bytes, per window or per minute " +
-			"if the window is shorter. It must exceed chance, and twice what lost frees would explain. Churn: no " +
+			"if the window is shorter. It must exceed chance, and twice what lost frees would explain. The blocks " +
+			"must not replace as many of these sizes from before the recording, if those were read. Churn: no " +
 			"block is live, or 90% were freed and the rest is young. Startup: 90% of the live bytes are from the " +
 			"warm-up. Exit leak: the process or its last CUDA context ended without a free (PyTorch's blocks are " +
 			"retained then). Retained: all other live memory",

@@ -56,6 +56,7 @@ type LeakFinding struct {
 	slowing           bool // the rise slows down
 	explainedByChance bool // random allocation and freeing may explain the rise
 	explainedByLoss   bool // lost frees may explain the rise
+	replacesEarlier   bool // frees of blocks from before the recording explain the rise
 }
 
 // ClassifyGroups classifies all groups. It sorts by verdict, worst first, and then by live bytes.
@@ -92,7 +93,8 @@ func lostFreesFor(q *report.Quality, kind string) int64 {
 // may be missing in the recording. The first verdict whose condition holds applies:
 //
 //	growing    in at least one process, the floor of the live bytes rises steadily
-//	           until the end; see grows
+//	           until the end; see grows. The blocks do not replace others from before
+//	           the recording; see replacesEarlier
 //	churn      no block is live
 //	startup    nine tenths of the live bytes were allocated during the warm-up
 //	churn      nine tenths of the blocks were freed, and half of the live blocks are
@@ -102,8 +104,10 @@ func lostFreesFor(q *report.Quality, kind string) int64 {
 func (s *Scan) classifyGroup(i int, lost int64) LeakFinding {
 	g := &s.groups[i]
 	j := LeakFinding{groupStats: g, medianAge: stats.Median(g.ages)}
+	isGrowing := s.measureGrowth(&j, lost)
+	j.replacesEarlier = isGrowing && s.replacesEarlier(g)
 	switch {
-	case s.measureGrowth(&j, lost):
+	case isGrowing && !j.replacesEarlier:
 		j.Verdict = VerdictGrowing
 	case g.LiveCount == 0:
 		j.Verdict = VerdictChurn
@@ -216,6 +220,8 @@ func (f *LeakFinding) Evidence() string {
 // doubtText returns the reason why rising memory does not have the verdict Growing, or "".
 func (f *LeakFinding) doubtText() string {
 	switch {
+	case f.replacesEarlier:
+		return ", rises, but the program freed as many blocks of these sizes from before the recording"
 	case f.explainedByLoss:
 		return ", rises, but lost frees may explain the rise"
 	case f.explainedByChance:

@@ -77,7 +77,9 @@ func (l *MemoryLevel) applyChange(c *livemem.Change, fromNs int64) {
 	switch c.Kind {
 	case livemem.ChangeAllocated:
 		l.Live += c.Block.Bytes
-		l.allocs += inside
+		if !c.Block.IsEarlier() {
+			l.allocs += inside
+		}
 	case livemem.ChangeAllocFailed:
 		l.failed += inside
 		return
@@ -111,8 +113,11 @@ var LevelColumns = []report.Column{
 			"kinds on the device, without host and registered",
 	},
 	{
-		Key: "peak_bytes", Title: "PEAK", Unit: report.UnitBytes,
-		About: "highest live bytes in the window; excludes memory allocated before the recording",
+		Key:   "peak_bytes",
+		Title: "PEAK",
+		Unit:  report.UnitBytes,
+		About: "highest live bytes in the window; excludes memory allocated before the recording, except for " +
+			"segments of PyTorch's allocator that were read",
 	},
 	{Key: "peak_at_ns", Title: "AT", Unit: report.UnitNs, About: "time of the peak, from the start of the recording"},
 	{

@@ -48,6 +48,7 @@ func CollectWithOptions(sv *survey.Survey, opt Options) (report.FinishFunc, erro
 		return nil, err
 	}
 	s := NewScan(t, &opt)
+	s.before = earlier.ScanOf(sv, &opt.Filter)
 	sv.Add(survey.Observer{Driver: s.OnDriverChange})
 	return func() (*report.Report, error) {
 		if opt.At == query.MomentPeak {
@@ -79,7 +80,7 @@ func (s *Scan) report(counts *livemem.ReplayCounts) (*report.Report, error) {
 	frames.FillRowStacks(t, &holders, &opt.Options)
 	levels := s.levelTable()
 	r.Tables = []report.Table{levels, s.libraryTable(), secondaryPoolTable(t, s.window, &opt.Filter), holders}
-	earlier.Append(r, t, &opt.Filter)
+	s.before.Append(r)
 	r.Totals = report.NewFacts(totalColumns, report.Values{
 		"held_bytes":    s.heldBytes(),
 		"peak_bytes":    s.peak,

@@ -207,8 +207,8 @@ func TestReconcileWithEarlierSegments(t *testing.T) {
 	testclass.Unit(t)
 	recording := analyzetest.TwoGPURecording(t)
 	before := state.AllocatorState{
-		Pid: 42, Ranges: []state.AllocatorRange{{Ptr: 0x7e0000000000, Bytes: 96 * analyzetest.Mib}},
-		Blocks: []state.AllocatorBlock{{Ptr: 0x7e0000000000, Bytes: 64 * analyzetest.Mib, Requested: 1}},
+		Pid: 42, Ranges: []state.AllocatorRange{{Ptr: 0x7c0000000000, Bytes: 96 * analyzetest.Mib}},
+		Blocks: []state.AllocatorBlock{{Ptr: 0x7c0000000000, Bytes: 64 * analyzetest.Mib, Requested: 1}},
 	}
 	before.Allocated, before.Reserved = 64*analyzetest.Mib, 96*analyzetest.Mib
 	recording.Rows = append(recording.Rows, analyzetest.EarlierRows(&before, analyzetest.Epoch+analyzetest.Second)...)

@@ -8,11 +8,9 @@ import (
 	"strings"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
-	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/facts"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/objects"
-	"github.com/gpurec/gpurec/analyze/model/state"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -32,7 +30,9 @@ type processMemory struct {
 	loadTimes            []int64 // times of context creations and code loads, Unix ns
 	firstContextNs       int64   // time of the first context creation, Unix ns; 0: not recorded
 
-	earlier int64 // bytes of PyTorch's segments from before the recording, at the nearest sample
+	// earlier has the bytes of PyTorch's segments from before the recording at the nearest sample, by memory kind. They
+	// are part of tracked.
+	earlier map[string]int64
 
 	live, pool int64 // live bytes and number of pool changes at the current point of the replay
 	next       int   // index of the next sample
@@ -67,29 +67,7 @@ func reconcileWithNVML(t *timeline.Timeline, atNs int64, f *query.Filter) (*reco
 	for _, a := range c.processes {
 		a.storeSamplesBefore(math.MaxInt64)
 	}
-	if err := c.findEarlierSegments(); err != nil {
-		return nil, err
-	}
 	return c, c.estimateObjectCosts()
-}
-
-// findEarlierSegments sets the bytes of PyTorch's segments from before the recording, at the samples.
-func (r *reconciliation) findEarlierSegments() error {
-	if !slices.ContainsFunc(r.t.Facts.EarlierStates, func(s *caching.EarlierState) bool { return s.Refused == "" }) {
-		return nil
-	}
-	var times []int64
-	for _, a := range r.processes {
-		times = append(times, a.samples[a.nearest].AtNs)
-	}
-	slices.Sort(times)
-	times = slices.Compact(times)
-	return state.VisitAllocatorsAt(r.t, times, func(moment int, l *caching.Allocator, _ bool) {
-		a := r.byPair[timeline.PidOnDevice{Device: l.Device, Pid: l.Pid}]
-		if a != nil && a.samples[a.nearest].AtNs == times[moment] {
-			a.earlier = l.EarlierReservedBytes()
-		}
-	}, func(int, *caching.Allocator) {})
 }
 
 // findProcesses creates an processMemory for each recorded process and device with NVML samples.
@@ -116,6 +94,7 @@ func (r *reconciliation) findProcesses() {
 				PidOnDevice: key,
 				ordinal:     ordinal,
 				byLibrary:   make(map[libraryMemoryKind]int64),
+				earlier:     make(map[string]int64),
 			}
 		}
 		found[key].samples = append(found[key].samples, s)
@@ -231,7 +210,11 @@ func (r *reconciliation) onDriverChange(_ *livemem.Set, ch *livemem.Change) {
 	if memory == format.MemoryAsync {
 		a.pool++
 	}
-	if a.next <= a.nearest {
+	switch {
+	case a.next > a.nearest:
+	case ch.Block.IsEarlier():
+		a.earlier[memory] += livemem.LiveBytesChange(ch)
+	default:
 		a.byLibrary[libraryMemoryKind{o.Device, memory, r.t.Stacks.CallingLibrary(o.Stack)}] += livemem.LiveBytesChange(
 			ch,
 		)
@@ -276,7 +259,7 @@ func (p *processMemory) measureLoadGrowth() (m codeLoadGrowth) {
 			add(p.samples[i-1].AtNs, p.samples[i].AtNs, grown)
 		}
 	}
-	rest := units.RoundInt(p.samples[p.nearest].Value) - p.tracked[p.nearest] - p.earlier
+	rest := units.RoundInt(p.samples[p.nearest].Value) - p.tracked[p.nearest]
 	m.bytes = max(0, min(m.bytes, rest)) // the driver may have freed part of it since
 	return m
 }

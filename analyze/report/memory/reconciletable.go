@@ -83,21 +83,17 @@ func (r *reconciliation) processTable() report.Table {
 				row("tracked", place.memory, place.library, a.byLibrary[place], trackedEvidence(place.memory))
 			}
 		}
-		if a.earlier > 0 {
-			row(
-				"from before",
-				format.MemoryDevice,
-				"PyTorch",
-				a.earlier,
-				"segments of PyTorch's allocator that existed when "+
-					"gpurec attached, and were not freed since",
-			)
+		for _, kind := range slices.Sorted(maps.Keys(a.earlier)) {
+			if bytes := a.earlier[kind]; bytes != 0 {
+				row("from before", kind, "PyTorch", bytes, "segments of PyTorch's allocator that existed when gpurec "+
+					"attached, and were not freed since")
+			}
 		}
 		m := a.measureLoadGrowth()
 		if m.bytes > 0 {
 			row("context and modules", nil, nil, m.bytes, m.String())
 		}
-		rest := nvml - a.tracked[a.nearest] - a.earlier - m.bytes
+		rest := nvml - a.tracked[a.nearest] - m.bytes
 		for _, cost := range a.costsBesideLoads() {
 			if bytes := cost.objectBytes(rest); bytes > 0 {
 				row(cost.Kind.Plural(), nil, nil, bytes, cost.String())
@@ -159,7 +155,7 @@ func (r *reconciliation) computeTotals() []report.Fact {
 	for _, a := range r.processes {
 		used := units.RoundInt(a.samples[a.nearest].Value)
 		nvml += used
-		left := used - a.tracked[a.nearest] - a.earlier - a.measureLoadGrowth().bytes
+		left := used - a.tracked[a.nearest] - a.measureLoadGrowth().bytes
 		for _, cost := range a.costsBesideLoads() {
 			left -= cost.objectBytes(left)
 		}

@@ -5,6 +5,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/metric"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/analyze/report/earlier"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
@@ -16,6 +17,7 @@ type Scan struct {
 	window    query.Window
 	levelScan *LevelScan
 	callers   *query.SeenCallers
+	before    *earlier.Scan
 
 	matched       bool     // any change of memory passed the filter
 	atNs          int64    // reported point in time, Unix ns
@@ -133,7 +135,7 @@ func (s *Scan) replayToPeak() error {
 func (s *Scan) libraryOfOrigin(id int32) string {
 	s.libraries = units.GrowToIndex(s.libraries, id)
 	if s.libraries[id] == "" {
-		s.libraries[id] = s.t.Stacks.CallingLibrary(s.t.Origins.List[id].Stack)
+		s.libraries[id] = s.t.LibraryOfOrigin(id)
 	}
 	return s.libraries[id]
 }

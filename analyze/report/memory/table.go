@@ -275,6 +275,9 @@ func (s *Scan) holderTable() report.Table {
 		row.StackID, row.ViaStackID = o.Stack, o.Via
 		row.Evidence = fmt.Sprintf("%s of kind %s, allocated by %s", units.CountWithNoun(h.Blocks, "allocation"),
 			key.memory, key.library)
+		if s.t.Origins.IsEarlier(h.origin) {
+			row.Evidence = "segments of PyTorch's allocator from before the recording, read when gpurec attached"
+		}
 		if key.via != "" {
 			row.Evidence = "via " + key.via + "; " + row.Evidence
 		}

@@ -33,11 +33,13 @@ type FailureContext struct {
 	// is the sum of the holes that are smaller than roundedSize, bytes.
 	roundedSize, fragmented int64
 	// The allocator's own limit is in [limitLeast, limitBelow), bytes, if the allocator gave up
-	// without calling the driver. limitLeast is 0 if it is unknown.
-	limitLeast, limitBelow int64
-	tracked                int64 // live bytes on the device by the calls of all recorded processes
-	holders                []holdingSite
-	ownBytes               int64 // part of tracked that belongs to the process of the request
+	// without calling the driver. limitLeast is 0 if it is unknown. limit is the limit if it was read from the process
+	// and agrees with the bounds; 0: unknown.
+	limitLeast, limitBelow, limit int64
+	hasLoweredLimit               bool  // the bounds contradict each other
+	tracked                       int64 // live bytes on the device by the calls of all recorded processes
+	holders                       []holdingSite
+	ownBytes                      int64 // part of tracked that belongs to the process of the request
 
 	freedAfter int64 // bytes that the process freed on the device within freedAfterFailureNs
 	free       freeMemory
@@ -98,6 +100,9 @@ func (s *contextScan) onDriverChange(c *livemem.Change) {
 func (s *contextScan) onAllocatorChange(a *caching.Allocator, c *caching.AllocatorChange) {
 	if c.Op == caching.OpSegmentAllocated || c.Op == caching.OpSegmentMapped {
 		s.peakReserved[a] = max(s.peakReserved[a], a.Totals().Reserved+c.Bytes)
+	}
+	if a.Earlier != nil && (c.Op.ChangesSegment() || c.Op == caching.OpBlockFound) {
+		s.peakReserved[a] = max(s.peakReserved[a], a.Totals().Reserved)
 	}
 	if c.Op == caching.OpOutOfMemory && c.Block.Origin != origin.NoOrigin {
 		if s.p == nil { // the failure is the first event of the recording
@@ -202,6 +207,7 @@ func (s *contextScan) examineAllocator(sc *FailureContext) {
 		sc.tracked += sc.totals.Reserved - sc.totals.Allocated
 		sc.roundedSize = a.Rules.RoundBlockSize(sc.Requested)
 		sc.boundOwnLimit(&a.Rules, s.peakReserved[a])
+		sc.setOwnLimit(s.t.Facts.EarlierStates)
 		s.classifyCachedMemory(sc, a)
 	}
 }
@@ -216,8 +222,20 @@ func (c *FailureContext) boundOwnLimit(rules *caching.AllocatorRules, peakReserv
 	fixedRules := *rules
 	fixedRules.Expandable = false // PyTorch always checks the limit with a full segment
 	c.limitBelow = c.totals.Reserved + fixedRules.MaxSegmentSize(c.roundedSize)
-	if peakReserved = max(peakReserved, c.totals.Reserved); peakReserved < c.limitBelow {
+	peakReserved = max(peakReserved, c.totals.Reserved)
+	if c.hasLoweredLimit = peakReserved >= c.limitBelow; !c.hasLoweredLimit {
 		c.limitLeast = peakReserved
+	}
+}
+
+// setOwnLimit sets the limit that was read from the process. It leaves a limit out that contradicts the bounds: the
+// program has changed it since.
+func (c *FailureContext) setOwnLimit(states []*caching.EarlierState) {
+	for _, s := range states {
+		if s.Pid == c.pid && s.Device == c.device && s.AtNs <= c.AtNs && !c.hasLoweredLimit &&
+			s.LimitBytes >= c.limitLeast && s.LimitBytes < c.limitBelow {
+			c.limit = s.LimitBytes
+		}
 	}
 }
 

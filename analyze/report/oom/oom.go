@@ -26,13 +26,18 @@ func Collect(sv *survey.Survey, opt query.Options) (report.FinishFunc, error) {
 	if err := quality.CheckClasses(t, "oom", NeededCallClasses); err != nil {
 		return nil, err
 	}
-	s := ScanOf(sv)
+	s, before := ScanOf(sv), earlier.ScanOf(sv, &opt.Filter)
 	return func() (*report.Report, error) {
 		all, err := s.Finish()
 		if err != nil {
 			return nil, err
 		}
-		return newReport(t, all, &sv.Memory, &opt)
+		r, err := newReport(t, all, &sv.Memory, &opt)
+		if err != nil {
+			return nil, err
+		}
+		before.Append(r)
+		return r, nil
 	}, nil
 }
 
@@ -67,7 +72,6 @@ func newReport(
 	}
 	frames.FillRowStacks(t, &table, opt)
 	r.Tables = []report.Table{table, cachedMemoryTable(t, contexts, opt.Top), holderTable(t, contexts, opt.Top)}
-	earlier.Append(r, t, &opt.Filter)
 	return r, nil
 }
 

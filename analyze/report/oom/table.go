@@ -85,6 +85,11 @@ var failureColumns = []report.Column{
 		About: "upper bound of the allocator's own limit: reserved bytes plus a segment for the request",
 	},
 	{
+		Key: "limit_bytes", Title: "LIMIT", Unit: report.UnitBytes,
+		About: "the allocator's own limit of reserved bytes, as set_per_process_memory_fraction sets it. It was read " +
+			"when gpurec attached, and agrees with the bounds. The column is absent if no limit is known",
+	},
+	{
 		Key: "reserved_bytes", Title: "", Unit: report.UnitBytes,
 		About: "bytes that PyTorch's allocator held from the driver",
 	},
@@ -257,6 +262,7 @@ func failureTable(t *timeline.Timeline, contexts []*FailureContext, verdicts []V
 	if !anyAlso {
 		report.HideTitle(table.Columns, "also")
 	}
+	table.DropEmptyColumn("limit_bytes")
 	if !anyAllocator {
 		for _, key := range []string{"allocated_bytes", "unused_bytes", "largest_gap_bytes", "expandable_fits"} {
 			report.HideTitle(table.Columns, key)
@@ -269,7 +275,7 @@ func failureTable(t *timeline.Timeline, contexts []*FailureContext, verdicts []V
 // addFailureRow adds the row of one failure.
 func addFailureRow(t *timeline.Timeline, table *report.Table, sc *FailureContext, v *Verdict) {
 	var allocated, unused, largest, fragmented, reserved, active any
-	var allocatorFree, free, freeAge, recoveredAfter, also, limitLeast, limitBelow any
+	var allocatorFree, free, freeAge, recoveredAfter, also, limitLeast, limitBelow, limit any
 	if v.AlsoFragmentation {
 		also = ClassFragmentation.String()
 	}
@@ -277,6 +283,9 @@ func addFailureRow(t *timeline.Timeline, table *report.Table, sc *FailureContext
 		limitBelow = sc.limitBelow
 		if sc.limitLeast > 0 {
 			limitLeast = sc.limitLeast
+		}
+		if sc.limit > 0 {
+			limit = sc.limit
 		}
 	}
 	if sc.hasAllocator {
@@ -307,6 +316,7 @@ func addFailureRow(t *timeline.Timeline, table *report.Table, sc *FailureContext
 		"fragmented_bytes":        fragmented,
 		"limit_least_bytes":       limitLeast,
 		"limit_below_bytes":       limitBelow,
+		"limit_bytes":             limit,
 		"reserved_bytes":          reserved,
 		"active_bytes":            active,
 		"returned_bytes":          sc.returnedBytes,

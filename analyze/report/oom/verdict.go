@@ -185,6 +185,10 @@ func (c *FailureContext) FreeText() string {
 func (c *FailureContext) limitText() string {
 	free := fmt.Sprintf("%s were free by %s", units.FormatBytes(c.free.bytes), c.free.source)
 	switch {
+	case c.limit > 0:
+		return fmt.Sprintf("%s, and the allocator gave up without calling the driver: it may hold %s by "+
+			"set_per_process_memory_fraction, and held %s", free, units.FormatBytes(c.limit),
+			units.FormatBytes(c.totals.Reserved))
 	case c.byAllocator && c.driverCalls == 0:
 		return free + ", and the allocator gave up without calling the driver: it has a limit, such as " +
 			"set_per_process_memory_fraction or that of a pool"
@@ -196,7 +200,9 @@ func (c *FailureContext) limitText() string {
 }
 
 // permittedBytes returns how many bytes the allocator's own limit certainly still permitted at the failure.
-func (c *FailureContext) permittedBytes() int64 { return max(0, c.limitLeast-c.totals.Reserved) }
+func (c *FailureContext) permittedBytes() int64 {
+	return max(0, max(c.limit, c.limitLeast)-c.totals.Reserved)
+}
 
 // wouldFitInOnePiece reports whether the holes of the allocator together were large enough for the
 // request, with what the limit still permitted, and each hole was too small. PyTorch's own limit does not apply to holes.
@@ -231,10 +237,12 @@ func (c *FailureContext) underLimitText(wouldFit bool) string {
 	return ""
 }
 
-// limitBoundsText returns the bounds of the allocator's own limit as text, or "" if they are
+// limitBoundsText returns the allocator's own limit or its bounds as text, or "" if they are
 // unknown.
 func (c *FailureContext) limitBoundsText() string {
 	switch {
+	case c.limit > 0:
+		return " of " + units.FormatBytes(c.limit)
 	case c.limitBelow == 0:
 		return ""
 	case c.limitLeast == 0:

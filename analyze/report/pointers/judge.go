@@ -124,6 +124,8 @@ func (s *Scan) Text(a *Argument) string {
 		text = launch + "; no recorded allocation has this address, but others are near it"
 	case allocated == "":
 		text = "the recording has no allocation of the block"
+	case a.Block.IsEarlier():
+		text = units.FormatBytes(a.Block.Bytes) + " of PyTorch were allocated before the recording"
 	default:
 		text = fmt.Sprintf("%s allocated %s at %s with %s", allocated, units.FormatBytes(a.Block.Bytes),
 			at(a.Block.SinceNs), s.t.Origins.FunctionOf(a.Block.Origin))

@@ -73,6 +73,9 @@ func (l *allocLoopScan) OnDriverChange(c *livemem.Change) {
 	if c.Kind == livemem.ChangeAllocFailed || !isSegment && !l.isSlowAllocation(b.Origin) {
 		return // pools make short-lived allocations fast
 	}
+	if b.IsEarlier() {
+		return
+	}
 	if c.Kind == livemem.ChangeAllocated {
 		l.allocs++
 		l.allocNs[b.Number] = c.DurNs

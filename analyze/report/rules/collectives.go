@@ -242,7 +242,7 @@ func (p *peakScan) consumeChange(m *timeline.ProgramMemory, c *livemem.Change) {
 	}
 	p.live[pid] += c.Block.Bytes
 	if p.live[pid] > p.peak[pid] {
-		p.peak[pid], p.peakNs[pid] = p.live[pid], c.AtNs
+		p.peak[pid], p.peakNs[pid] = p.live[pid], max(c.AtNs, m.T.RecordingWindow().FromNs)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/allocator"
+	"github.com/gpurec/gpurec/analyze/report/earlier"
 	"github.com/gpurec/gpurec/analyze/report/group"
 	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/analyze/report/memory"
@@ -14,7 +15,7 @@ import (
 
 // Sections describe the facts and tables of the report. --explain prints them.
 var Sections = []report.Section{
-	{Title: "facts", Columns: slices.Concat(recordingFactColumns, allocator.TotalsFactColumns)},
+	{Title: "facts", Columns: slices.Concat(recordingFactColumns, allocator.TotalsFactColumns, earlier.FactColumns)},
 	{Title: "facts with GPU times", Columns: gpuFactColumns},
 	{Title: "hits", Columns: rules.ShortHitColumns},
 	{Title: "memory", Columns: memory.LevelColumns},

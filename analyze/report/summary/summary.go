@@ -9,6 +9,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/allocator"
+	"github.com/gpurec/gpurec/analyze/report/earlier"
 	"github.com/gpurec/gpurec/analyze/report/leaks"
 	"github.com/gpurec/gpurec/analyze/report/memory"
 	"github.com/gpurec/gpurec/analyze/report/processes"
@@ -27,6 +28,7 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 	}
 	levels := memory.NewLevelScan(t, &opt.Filter)
 	allocators := allocator.NewTotalsScan(t, &opt.Filter, s.Leaks.Window)
+	before := earlier.ScanOf(sv, &opt.Filter)
 	sv.Add(survey.Observer{
 		Driver:    func(c *livemem.Change) { levels.OnDriverChange(c) },
 		Allocator: allocators.OnAllocatorChange,
@@ -46,6 +48,9 @@ func Run(t *timeline.Timeline, opt query.Options) (*report.Report, error) {
 		r.NoMatch = counts.Seen.ExplainNoMatch(&opt.Filter)
 	}
 	r.Facts = append(newRecordingFacts(t, counts, p.Driver, len(checked), hits), allocators.Facts(p.Allocators)...)
+	if before.HasRead() {
+		r.Facts = append(r.Facts, before.Facts()...)
+	}
 	gpu, err := newGPUFacts(t, &opt.Filter, r.Window)
 	if err != nil {
 		return nil, err
