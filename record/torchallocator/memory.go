@@ -227,7 +227,10 @@ func (img *image) fetch(at, length uint64) (data []byte, err error) {
 
 // plan adds parts, and pieces that have them. It merges neighbors. It returns the number of the first new piece.
 func (img *image) plan(keys []key) (first int, err error) {
-	slices.SortFunc(keys, func(a, b key) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.length, b.length)) })
+	slices.SortFunc(
+		keys,
+		func(a, b key) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.length, b.length)) },
+	)
 	keys = slices.Compact(keys)
 	first = len(img.pieces)
 	gap := uint64(gapBytes)
@@ -268,7 +271,7 @@ func (img *image) addPiece(at, end uint64) error {
 	return nil
 }
 
-// allocate returns memory, of the arena as far as it goes.
+// allocate returns memory: of the arena, if its rest is large enough.
 func (img *image) allocate(n int) (data []byte) {
 	if len(img.unused) < n {
 		return make([]byte, n)
