@@ -261,6 +261,9 @@ func addSegment(groups map[group]*sums, l *state, segment *caching.EarlierSegmen
 	seen := make(map[int]bool)
 	for k := range segment.Blocks {
 		b := &segment.Blocks[k]
+		if !l.isOld(b) {
+			continue
+		}
 		g := group{
 			l.Pid, l.Device, segment.Pool, segment.Stream, segment.IsSmall, segment.IsExpandable, classOf(b),
 		}

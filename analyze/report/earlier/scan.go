@@ -21,9 +21,10 @@ type Scan struct {
 // state is the state of an allocator from before the recording.
 type state struct {
 	*caching.EarlierState
-	readNs int64          // when it was read, Unix ns
-	limit  int64          // limit of reserved bytes then; 0: none, or unknown
-	freed  map[int64]bool // blocks that were freed in the window, by address
+	old    map[int64]bool  // addresses of its blocks that are from before; nil: all are
+	readNs int64           // when it was read, Unix ns
+	limit  int64           // limit of reserved bytes then; 0: none, or unknown
+	freed  map[int64]int64 // time at which blocks were freed in the window, Unix ns, by address
 }
 
 // scanKey is the key of the Scan that reports share.
@@ -48,15 +49,40 @@ func NewScan(t *timeline.Timeline, f *query.Filter) *Scan {
 		if !passes(f, read) {
 			continue
 		}
-		l := &state{EarlierState: read, readNs: read.AtNs, limit: read.LimitBytes, freed: make(map[int64]bool)}
+		l := &state{EarlierState: read, readNs: read.AtNs, limit: read.LimitBytes, freed: make(map[int64]int64)}
 		for _, start := range t.EarlierStates() {
 			if start.IsRewound && start.Pid == read.Pid && start.Device == read.Device && read.Refused == "" {
-				l.EarlierState = start
+				l.useStart(start)
 			}
 		}
 		s.states = append(s.states, l)
 	}
 	return s
+}
+
+// useStart replaces the state by that at the start of the recording. An allocator that is known only from its reports
+// has no segments then, so only its blocks are used.
+func (l *state) useStart(start *caching.EarlierState) {
+	if !start.IsReported {
+		l.EarlierState = start
+		return
+	}
+	l.old = make(map[int64]bool)
+	for i := range start.Segments {
+		for k := range start.Segments[i].Blocks {
+			l.old[start.Segments[i].Blocks[k].Ptr] = true
+		}
+	}
+}
+
+// isOld reports whether a block or a hole of the state is from before the recording. Another block may have been at its
+// address.
+func (l *state) isOld(b *caching.EarlierBlock) bool {
+	if l.old == nil || b.State == caching.PieceHole {
+		return true
+	}
+	atNs, isFreed := l.freed[b.Ptr]
+	return l.old[b.Ptr] && !(isFreed && atNs < l.readNs)
 }
 
 // HasRead reports whether a state was read.
@@ -74,12 +100,13 @@ func passes(f *query.Filter, s *caching.EarlierState) bool {
 
 // OnAllocatorChange processes the next change of an allocator.
 func (s *Scan) OnAllocatorChange(a *caching.Allocator, c *caching.AllocatorChange) {
-	if !c.Block.IsEarlier || c.AtNs > s.toNs || c.Op != caching.OpBlockFreeRequested && c.Op != caching.OpBlockLost {
+	if !c.Block.IsEarlier || c.AtNs > s.toNs || c.Op != caching.OpBlockFreeRequested && c.Op != caching.OpBlockLost ||
+		s.t.IsInTeardown(a.Pid, c.AtNs) {
 		return
 	}
 	for _, l := range s.states {
-		if l.Pid == a.Pid && l.Device == a.Device && l.AtNs <= c.AtNs {
-			l.freed[c.Block.Ptr] = true
+		if l.Pid == a.Pid && l.Device == a.Device && (l.old != nil || l.AtNs <= c.AtNs) {
+			l.freed[c.Block.Ptr] = c.AtNs
 		}
 	}
 }
@@ -94,7 +121,7 @@ type sums struct {
 func (n *sums) add(l *state, b *caching.EarlierBlock) {
 	n.blocks++
 	n.bytes += b.Bytes
-	if b.State == caching.PieceBlock && !l.freed[b.Ptr] {
+	if _, isFreed := l.freed[b.Ptr]; b.State == caching.PieceBlock && !isFreed {
 		n.liveBlocks++
 		n.liveBytes += b.Bytes
 	}
@@ -106,7 +133,7 @@ func sumOf(states []*state) (n sums) {
 		n.segments += int64(len(l.Segments))
 		for i := range l.Segments {
 			for k := range l.Segments[i].Blocks {
-				if b := &l.Segments[i].Blocks[k]; b.State != caching.PieceHole {
+				if b := &l.Segments[i].Blocks[k]; b.State != caching.PieceHole && l.isOld(b) {
 					n.add(l, b)
 				}
 			}
