@@ -6,6 +6,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/allocator"
 	"github.com/gpurec/gpurec/analyze/report/api"
+	"github.com/gpurec/gpurec/analyze/report/blocks"
 	"github.com/gpurec/gpurec/analyze/report/changes"
 	"github.com/gpurec/gpurec/analyze/report/copies"
 	"github.com/gpurec/gpurec/analyze/report/cpu"
@@ -41,6 +42,7 @@ var Reports = []*report.Definition{
 	&memory.Definition,
 	&objects.Definition,
 	&allocator.Definition,
+	&blocks.Definition,
 	&frag.Definition,
 	&oom.Definition,
 	&kernels.Definition,

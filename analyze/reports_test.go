@@ -36,6 +36,7 @@ var recordings = map[string]func(testing.TB) *analyzetest.TestRecording{
 	"sampled":  sampledTape,
 	"working":  callsTape,
 	"host":     analyzetest.HostRecording,
+	"blocks":   analyzetest.BlocksRecording,
 }
 
 func TestEveryReportIsExplained(t *testing.T) {

@@ -78,6 +78,9 @@ func TestSurveyInPieces(t *testing.T) {
 			recording, _ := analyzetest.TorchTrainingRecording(t, analyzetest.TorchConf{}, analyzetest.Mib)
 			return recording.WriteAndOpen()
 		},
+		"readings of blocks": func(t *testing.T) *format.Recording {
+			return analyzetest.BlocksRecording(t).WriteAndOpen()
+		},
 		"training with GPU times": openTraining,
 		"ranks":                   openRankJob,
 	} {

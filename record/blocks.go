@@ -87,11 +87,15 @@ func (w *blockWatch) close() {
 // readAll reads the blocks of all devices once. It returns false if there will be nothing to read any more.
 func (w *blockWatch) readAll(ctx context.Context) bool {
 	if w.memory == nil {
-		m, err := OpenTorchMemory(w.pid)
-		if err != nil {
+		m, err := OpenTorchMemory(ctx, w.pid)
+		switch {
+		case err == nil:
+			w.memory = m
+		case ctx.Err() != nil:
+			return false
+		default:
 			return w.refuse(err)
 		}
-		w.memory = m
 	}
 	for device := range w.memory.Devices() {
 		r, err := w.memory.Read(ctx, device)

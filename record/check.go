@@ -120,7 +120,7 @@ func checkTorchBlocks(pid int) []RequirementCheck {
 
 // sumTorchBlocks reads the blocks of all devices of a process.
 func sumTorchBlocks(pid int) (sum torchSum, err error) {
-	m, err := OpenTorchMemory(pid)
+	m, err := OpenTorchMemory(context.Background(), pid)
 	if err != nil {
 		return sum, err
 	}

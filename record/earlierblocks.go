@@ -3,11 +3,11 @@
 package record
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"math"
-	"time"
 
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/library"
@@ -15,18 +15,15 @@ import (
 	"github.com/gpurec/gpurec/record/torchallocator"
 )
 
-// Limits of reading the blocks from before the recording.
-const (
-	earlierBlocksTime    = 2 * time.Second // for each device
-	maxEarlierBlocksRead = 4               // processes at the same time
-)
+// maxEarlierBlocksRead is the number of processes whose blocks are read at the same time.
+const maxEarlierBlocksRead = 4
 
 // errFork is the reason if a process has a copy of its parent's allocator.
 var errFork = errors.New("the process is a fork, and has only a copy of its parent's allocator")
 
 // readEarlierBlocks starts a goroutine that reads the blocks of a process's caching allocator once. The events of the
 // allocator are recorded already, so that blocks and later events together have no gap.
-func (s *Session) readEarlierBlocks(pid int, lib *library.Library) {
+func (s *Session) readEarlierBlocks(pid int, _ *library.Library) {
 	s.helpers.Go(func() {
 		select {
 		case s.earlierBlocks <- struct{}{}:
@@ -46,18 +43,26 @@ func (s *Session) readEarlierBlocks(pid int, lib *library.Library) {
 		if s.opt.onEarlierBlocks != nil {
 			defer s.opt.onEarlierBlocks(pid)
 		}
-		r, err := openAllocator(pid, lib)
+		m, err := OpenTorchMemory(ctx, pid)
 		if err != nil {
-			s.sendAllocatorState(pid, -1, nil, err)
+			s.sendAllocatorState(pid, -1, nil, reasonOf(err))
 			return
 		}
-		for device := range r.Devices() {
-			limited, cancel := context.WithTimeout(ctx, earlierBlocksTime)
-			state, err := r.Read(limited, device)
-			cancel()
-			s.sendAllocatorState(pid, device, state, err)
+		defer m.Close()
+		for device := range m.Devices() {
+			r, err := m.Read(ctx, device)
+			s.sendAllocatorState(pid, device, r.State, cmp.Or(reasonOf(err), r.Refused))
 		}
 	})
+}
+
+// reasonOf returns an error of TorchMemory without the name of the process.
+func reasonOf(err error) error {
+	var named *TorchMemoryError
+	if errors.As(err, &named) {
+		return named.Err
+	}
+	return err
 }
 
 // openAllocator finds the allocator of a process.
@@ -101,8 +106,10 @@ func findAllocator(p *process.Process, lib *library.Library) (*torchallocator.Re
 
 // sendAllocatorState passes the blocks of an allocator to the row writer, or the reason why they are unknown.
 func (s *Session) sendAllocatorState(pid, device int, state *torchallocator.State, err error) {
-	if errors.Is(err, torchallocator.ErrEnded) || errors.Is(err, errFork) {
-		return // the process has no memory of its own
+	for _, end := range []error{torchallocator.ErrEnded, process.ErrNoProcess, ErrReplaced, errFork, context.Canceled} {
+		if errors.Is(err, end) {
+			return // the process has no memory of its own, or the recording ends
+		}
 	}
 	note := format.Row{
 		Kind:    format.KindNote,

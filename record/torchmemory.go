@@ -37,7 +37,7 @@ type TorchMemory struct {
 	cache    *library.Cache
 	reader   *torchallocator.Reader
 	variable uint64        // address of the allocator's variable
-	blocked  chan struct{} // not nil after a reading that did not return; closed when it does
+	blocked  chan struct{} // not nil after a reading that may not have returned; closed when it does
 }
 
 // TorchReading is the result of one reading of a device.
@@ -61,21 +61,23 @@ func DropForTorchMemory() error {
 }
 
 // OpenTorchMemory finds the caching allocator of a process. An error is a *process.Error if there is no such process,
-// or a *TorchMemoryError. Call Close to release files.
-func OpenTorchMemory(pid int) (*TorchMemory, error) {
+// a *TorchMemoryError, or that of ctx. Call Close to release files.
+func OpenTorchMemory(ctx context.Context, pid int) (*TorchMemory, error) {
 	p, err := process.Open(pid)
 	if err != nil {
 		return nil, err
 	}
 	m := &TorchMemory{Pid: pid, Comm: p.Comm, process: p, cache: library.NewCache()}
-	if _, err := runWithin(openTorchTime, m.open); err != nil {
-		err = m.explain(err)
-		if !errors.Is(err, ErrBlocked) {
-			m.Close()
-		}
-		return nil, err
+	_, err = runWithin(ctx, openTorchTime, m.open)
+	switch {
+	case err == nil:
+		return m, nil
+	case err == ctx.Err():
+		return nil, err // open may still run, and need the files
+	case !errors.Is(err, ErrBlocked):
+		defer m.Close()
 	}
-	return m, nil
+	return nil, m.explain(err)
 }
 
 // open finds the library, its variable and the allocators.
@@ -124,18 +126,18 @@ func (m *TorchMemory) Read(ctx context.Context, device int) (TorchReading, error
 		}
 	}
 	returned := make(chan struct{})
-	r, err := runWithin(torchMemoryWait, func() (TorchReading, error) {
+	r, err := runWithin(ctx, torchMemoryWait, func() (TorchReading, error) {
 		defer close(returned)
 		return m.read(ctx, device)
 	})
-	if errors.Is(err, ErrBlocked) {
+	switch {
+	case ctx.Err() != nil:
+		m.blocked = returned
+		return r, ctx.Err()
+	case errors.Is(err, ErrBlocked):
 		m.blocked = returned
 		return TorchReading{Device: device, UnixNs: time.Now().UnixNano(), Refused: err}, nil
-	}
-	if ctx.Err() != nil {
-		return r, ctx.Err()
-	}
-	if err != nil {
+	case err != nil:
 		return r, m.explain(err)
 	}
 	return r, nil
@@ -281,9 +283,10 @@ func canReadTorch(pid int) bool {
 	return err == nil
 }
 
-// runWithin runs do and returns its results, or ErrBlocked if it does not return before a limit. The kernel can block a
-// reader of the memory of a process as long as the process wants. do then continues until it returns, or until gpurec ends.
-func runWithin[T any](limit time.Duration, do func() (T, error)) (T, error) {
+// runWithin runs do and returns its results, or ErrBlocked if it does not return before a limit, or ctx's error. The
+// kernel can block a reader of the memory of a process as long as the process wants. do then continues until it returns,
+// or until gpurec ends.
+func runWithin[T any](ctx context.Context, limit time.Duration, do func() (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
@@ -293,11 +296,13 @@ func runWithin[T any](limit time.Duration, do func() (T, error)) (T, error) {
 		value, err := do()
 		done <- result{value, err}
 	}()
+	var none T
 	select {
 	case r := <-done:
 		return r.value, r.err
 	case <-time.After(limit):
-		var none T
 		return none, ErrBlocked
+	case <-ctx.Done():
+		return none, ctx.Err()
 	}
 }

@@ -3,8 +3,12 @@
 package record
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -35,7 +39,7 @@ func TestTorchMemoryErrors(t *testing.T) {
 		!strings.Contains(text, "reading its memory ") {
 		t.Errorf("denied: %v", denied)
 	}
-	if _, err := OpenTorchMemory(-1); !errors.Is(err, process.ErrNoProcess) {
+	if _, err := OpenTorchMemory(t.Context(), -1); !errors.Is(err, process.ErrNoProcess) {
 		t.Errorf("pid -1: %v", err)
 	}
 }
@@ -43,17 +47,22 @@ func TestTorchMemoryErrors(t *testing.T) {
 func TestRunWithin(t *testing.T) {
 	testclass.Unit(t)
 	failed := errors.New("failed")
-	if n, err := runWithin(time.Hour, func() (int, error) { return 7, failed }); n != 7 || err != failed {
+	if n, err := runWithin(t.Context(), time.Hour, func() (int, error) { return 7, failed }); n != 7 || err != failed {
 		t.Errorf("%d, %v", n, err)
 	}
 	blocked := make(chan struct{})
 	defer close(blocked)
-	_, err := runWithin(time.Millisecond, func() (int, error) {
+	block := func() (int, error) {
 		<-blocked
 		return 7, nil
-	})
-	if err != ErrBlocked {
+	}
+	if _, err := runWithin(t.Context(), time.Millisecond, block); err != ErrBlocked {
 		t.Errorf("blocked: %v", err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := runWithin(ended, time.Hour, block); err != context.Canceled {
+		t.Errorf("interrupted: %v", err)
 	}
 }
 
@@ -88,4 +97,76 @@ func TestTorchSum(t *testing.T) {
 	if got, want := fmt.Sprint(small.String()), "0 blocks, 1.50 MiB, 27 of 27 totals agree"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
+}
+
+// execProgram is a Python program that allocates, waits for a byte, and executes its arguments, or itself.
+const execProgram = `
+import os, sys
+sys.path.insert(0, sys.argv[1])
+import simtorch
+simtorch.init()
+tensor = simtorch.empty(5 << 20, None)
+print("ready", flush=True)
+sys.stdin.read(1)
+os.execv(sys.argv[2], sys.argv[2:])
+`
+
+// TestTorchMemoryOfAnotherProgram executes another program, or the same one again, between two readings, and then ends
+// the process.
+func TestTorchMemoryOfAnotherProgram(t *testing.T) {
+	testclass.Root(t)
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		testclass.Missing(t, "needs python3")
+	}
+	examples, err := filepath.Abs("../examples/simtorch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"SIMTORCH_LIB=" + filepath.Dir(simtorch(t, "tensors"))}
+	again := []string{python, "-B", "-c", execProgram, examples}
+	for comm, next := range map[string][]string{"cat": {"/bin/cat"}, "python3": append(again, "/bin/cat")} {
+		p := startSim(t, env, python, append(again[1:len(again):len(again)], next...)...)
+		p.expect("ready")
+		m, err := OpenTorchMemory(t.Context(), p.pid())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		r, err := m.Read(t.Context(), 0)
+		if err != nil || r.Refused != nil || r.State.AllocatedBytes != 5<<20 {
+			t.Fatalf("%s: %+v, %v", comm, r, err)
+		}
+		if _, err := p.stdin.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if comm == "cat" {
+			waitForComm(t, p.pid(), comm)
+		} else {
+			p.expect("ready")
+		}
+		if r, err := m.Read(t.Context(), 0); !errors.Is(err, ErrReplaced) {
+			t.Errorf("%s: %+v, %v", comm, r, err)
+		}
+		p.kill()
+		if r, err := m.Read(t.Context(), 0); !errors.Is(err, torchallocator.ErrEnded) {
+			t.Errorf("%s ended: %+v, %v", comm, r, err)
+		}
+	}
+}
+
+// waitForComm waits until a process has a name.
+func waitForComm(t *testing.T, pid int, comm string) {
+	t.Helper()
+	for range 1000 {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(text) == comm+"\n" {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("process %d is not %s after 10 s", pid, comm)
 }

@@ -18,7 +18,9 @@ cp "$root"/build/simtorch/lib* "$root"/build/simtorch/tensorleak .
 cp "$root"/examples/simtorch/{simtorch,leak_list,oom_limit}.py .
 export PATH=/srv/demo:$PATH LD_LIBRARY_PATH=/srv/demo SIMTORCH_LIB=/srv/demo SIMCUDA_STATE=/srv/demo/state SIMCUDA_MEMORY=32G
 
-# attach NAME DURATION PROGRAM...: records a program that waits for a byte on its input, from that moment on.
+# attach NAME DURATION PROGRAM...: records a program that waits for a byte on its input, from that moment on, with the
+# options in the array "options".
+options=()
 attach() {
 	local name=$1 duration=$2
 	shift 2
@@ -28,7 +30,7 @@ attach() {
 	local pid=$!
 	exec 3>start
 	until grep -q ready "$name.log"; do sleep 0.1; done
-	gpurec record -p $pid -d "$duration" -o "out/$name.parquet" 2>"$name.err" &
+	gpurec record -p $pid -d "$duration" "${options[@]}" -o "out/$name.parquet" 2>"$name.err" &
 	local recorder=$!
 	until grep -q 'attached to' "$name.err"; do sleep 0.1; done
 	echo >&3
@@ -52,6 +54,9 @@ leak() {
 leak leak
 leak fixed --leak-bytes 0
 attach torch 5s /usr/bin/python3 leak_list.py --wait --steps 300 --step-ms 10
+options=(--record memory --allocator=off --blocks-every 100ms)
+attach blocks 12s /usr/bin/python3 leak_list.py --wait --steps 1100 --step-ms 10
+options=()
 attach oom 2s /usr/bin/python3 oom_limit.py --wait
 attach frees 3s ./verdicts --scenario invalid-frees --wait
 install -m 644 out/*.parquet "$root/docs/recordings/"

@@ -34,6 +34,7 @@ import (
 //	                   may differ, and lines may be left out.
 //	```sh              every line is a command of gpurec that needs no process, such as analyze. It is
 //	                   run up to the first pipe and must succeed.
+//	``` live torch     the same with $PID, a program of simtorch that has allocated and waits.
 //	``` … duckdb       the commands need DuckDB: without it, the document is skipped.
 //	```sh skip=REASON  nothing is run: the commands need a CUDA process, for example. The commands of
 //	                   gpurec are parsed. The test expects skippedBlocks of these blocks.
@@ -42,7 +43,7 @@ import (
 // writes the outputs of today into the documents.
 
 // skippedBlocks is the number of blocks with skip=REASON: change it with the documents.
-const skippedBlocks = 45
+const skippedBlocks = 49
 
 // docsRoot is the root of the repository, seen from this test.
 const docsRoot = "../.."
@@ -67,6 +68,7 @@ type document struct {
 	lines  []string
 	blocks []docBlock
 	prose  string // without fenced blocks
+	pid    string // of the program for blocks with torch
 }
 
 func readDocument(t *testing.T, path string) document {
@@ -251,6 +253,7 @@ func gpurecArgs(words []string) ([]string, bool) {
 // placeholders are words of documents that are no arguments, with an argument that parses.
 var placeholders = map[string]string{
 	"PID":      "4242",
+	"$PID":     "4242",
 	"LAUNCHER": "4242",
 	"REPORT":   "leaks",
 	"SIZE":     "1GiB",
@@ -295,6 +298,21 @@ func parse(args []string) error {
 	return nil
 }
 
+// checkOperands checks that a command line that parse accepts has as many operands as its verb takes. An option without
+// "=" before its value has too many, if it may stand without a value.
+func checkOperands(args []string) error {
+	root := newRootCommand()
+	root.InitDefaultCompletionCmd()
+	cmd, rest, err := root.Find(args)
+	if err != nil {
+		return err
+	}
+	if err := cmd.ParseFlags(rest); err != nil || cmd.ArgsLenAtDash() >= 0 || slices.Contains(args, "…") {
+		return nil // help, words of another command, or words that are left out
+	}
+	return cmd.ValidateArgs(cmd.Flags().Args())
+}
+
 // hasCommands reports whether commands of a document must work today. Records of the past may have
 // commands of the past.
 func (d document) hasCommands() bool {
@@ -326,13 +344,16 @@ func TestDocsCommands(t *testing.T) {
 			lines = append(lines, strings.Trim(strings.ReplaceAll(code, "\n", " "), "`"))
 		}
 		for i, line := range lines {
-			for _, words := range shellWords(line) {
+			for k, words := range shellWords(line) {
 				args, ok := gpurecArgs(words)
 				if !ok {
 					continue
 				}
 				parsed++
 				err := parse(args)
+				if err == nil && i < blockLines && k == 0 {
+					err = checkOperands(args)
+				}
 				var noValue *pflag.ValueRequiredError
 				if i >= blockLines && errors.As(err, &noValue) {
 					continue // the text names a flag
@@ -353,7 +374,7 @@ func docsFolder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, from := range map[string]string{
-		"leak.parquet": "leak", "fixed.parquet": "fixed", "torch.parquet": "torch", "oom.parquet": "oom", "frees.parquet": "frees",
+		"leak.parquet": "leak", "fixed.parquet": "fixed", "torch.parquet": "torch", "oom.parquet": "oom", "frees.parquet": "frees", "blocks.parquet": "blocks",
 		"run.parquet": "leak", "gpurec-leak-4242-1.parquet": "leak", "before.parquet": "leak", "after.parquet": "fixed", "job.parquet": "torch",
 	} {
 		data, err := os.ReadFile(filepath.Join(docsRoot, "docs/recordings", from+".parquet"))
@@ -426,6 +447,9 @@ func runDocument(t *testing.T, d document) {
 	dir := docsFolder(t)
 	if slices.ContainsFunc(d.blocks, func(b docBlock) bool { return b.has("duckdb") }) {
 		must(t, os.Symlink(viewers.DuckDBFolder(t), filepath.Join(dir, "bin")))
+	}
+	if slices.ContainsFunc(d.blocks, func(b docBlock) bool { return b.has("torch") }) {
+		d.pid = startTorchLeak(t)
 	}
 	for i := len(d.blocks) - 1; i >= 0; i-- { // from the end: updates move only lines that are done
 		b := d.blocks[i]
@@ -525,7 +549,7 @@ func (d *document) runConsole(t *testing.T, dir string, b docBlock) {
 // runLine runs a command and returns the lines it prints: on standard output, of a live block on
 // both.
 func (d *document) runLine(t *testing.T, dir string, b docBlock, command string) []string {
-	cmd := exec.Command("sh", "-c", "sudo() { \"$@\"; }\n"+command)
+	cmd := exec.Command("sh", "-c", "PID="+d.pid+"; sudo() { \"$@\"; }\n"+command)
 	var stdout bytes.Buffer
 	if !b.has("live") {
 		cmd.Stdout = &stdout

@@ -477,6 +477,12 @@ var mayImport = map[string][]string{
 		"analyze/stats",
 		"analyze/catalog",
 	},
+	"analyze/model/blockreadings": {
+		"format",
+		"analyze/model/timeline",
+		"analyze/query",
+		"analyze/units",
+	},
 	"analyze/model/state": {
 		"format",
 		"analyze/model/timeline",
@@ -689,6 +695,7 @@ var belowReports = []string{
 	"analyze/model/sampling",
 	"analyze/model/stack",
 	"analyze/model/livemem",
+	"analyze/model/blockreadings",
 	"analyze/model/caching",
 	"analyze/model/census",
 	"analyze/model/facts",

@@ -49,8 +49,8 @@ CACHED     Free bytes inside segments. LARGEST is the largest free piece.
 REQUESTED  The size that the program asked for. Blocks are rounded up.
 NEW, GONE  Blocks since the line before, with --every.
 
-The exit status is 1 if the memory could not be read, or not proved without a thread
-that holds the lock.`,
+The exit status is 1 if the memory of a device could not be read. It is 0 if a thread
+hangs inside the allocator, and with --every if a reading is refused.`,
 		Example: `  sudo gpurec memory -p 4242
   sudo gpurec memory -p 4242 --every 1s                    # a line a second, with what changed
   sudo gpurec memory -p 4242 --json | jq '.devices[0].largest_request_bytes'`,
@@ -70,11 +70,10 @@ that holds the lock.`,
 	flags := cmd.Flags()
 	flags.IntVarP(&f.pid, "pid", "p", 0, "show process `PID`")
 	flags.IntVar(&f.device, "device", 0, "show only device `N` of the process (default: all)")
-	flags.IntVar(&f.top, "top", 20, "maximum number of block sizes; 0: all")
+	flags.IntVar(&f.top, "top", 20, "list at most `N` sizes of blocks; 0: all")
 	flags.DurationVar(&f.every, "every", 0, "print a line for each reading, every `TIME`, until Ctrl-C")
 	flags.IntVar(&f.count, "count", 0, "with --every: stop after `N` readings")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON; with --every, one object a line")
-	flags.Lookup("device").DefValue, flags.Lookup("every").DefValue = "", ""
 	registerTargetCompletions(cmd)
 	return cmd
 }
@@ -115,14 +114,18 @@ func (f *memoryFlags) run(ctx context.Context) error {
 	if f.everySet {
 		return f.watch(ctx)
 	}
-	m, err := record.OpenTorchMemory(f.pid)
-	if err != nil {
+	m, err := record.OpenTorchMemory(ctx, f.pid)
+	switch {
+	case err == nil:
+		defer m.Close()
+	case ctx.Err() != nil:
+		return nil // Ctrl-C
+	default:
 		return f.explain(err)
 	}
-	defer m.Close()
 	readings, err := f.read(ctx, m)
 	if ctx.Err() != nil {
-		return nil // Ctrl-C
+		return nil
 	}
 	if err != nil {
 		return f.explain(err)
@@ -181,7 +184,7 @@ func (f *memoryFlags) watch(ctx context.Context) error {
 		var readings []record.TorchReading
 		var err error
 		if m == nil {
-			m, err = record.OpenTorchMemory(f.pid)
+			m, err = record.OpenTorchMemory(ctx, f.pid)
 		}
 		if err == nil {
 			readings, err = f.read(ctx, m)

@@ -52,11 +52,11 @@ unwinds every call. With --stacks fp it follows frame pointers, which starts fas
 misses frames.
 
 PyTorch: by default gpurec records every tensor, segment and out-of-memory error. With
---allocator light it records a third fewer events: block sizes instead of tensor sizes,
+--allocator=light it records a third fewer events: block sizes instead of tensor sizes,
 and totals. This is also the fallback for PyTorch builds that expose nothing else.
 What was allocated before, gpurec reads once from the memory of the process. With
 --blocks-every 1s it reads all blocks again every second. This costs the process nothing
-measurable, so with --allocator off it shows for hours which sizes of blocks grow:
+measurable, so with --allocator=off it shows for hours which sizes of blocks grow:
 "gpurec analyze blocks".
 
 Overhead: above 8,000 kernel launches a second, gpurec records the duration and result of

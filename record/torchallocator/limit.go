@@ -4,11 +4,13 @@ package torchallocator
 
 // Behind the table of active blocks, DeviceCachingAllocator has the number of reserved bytes and, in newer versions, a
 // cudaDeviceProp, which begins with the name of the device. Then follows the limit that
-// torch.cuda.set_per_process_memory_fraction sets: a word, and a byte that says whether there is one.
+// torch.cuda.set_per_process_memory_fraction sets: a word, and a byte that says whether there is one. Behind a
+// cudaDeviceProp, two vectors follow.
 const (
 	maxLimitGap        = 1 << 10 // from the table of active blocks to the number of reserved bytes
 	propMemoryOffset   = 288     // totalGlobalMem in cudaDeviceProp
 	limitFlagOffset    = 8
+	vectorBytes        = 24 // begin, end, and end of the memory
 	minDeviceNameBytes = 4
 )
 
@@ -49,6 +51,21 @@ func hasName(data []byte) bool {
 	return true
 }
 
+// areVectors reports whether data begins with the two std::vector that follow the limit.
+func areVectors(data []byte) bool {
+	for o := 0; o < 2*vectorBytes; o += vectorBytes {
+		if o+vectorBytes > len(data) {
+			return false
+		}
+		begin, end, limit := word(data, o), word(data, o+8), word(data, o+16)
+		isEmpty := begin == 0 && end == 0 && limit == 0
+		if !isEmpty && (begin < minHeapObject || end < begin || limit < end || limit >= endOfUser) {
+			return false
+		}
+	}
+	return true
+}
+
 // findLimitBehindProp returns the limit behind a cudaDeviceProp, or 0.
 func findLimitBehindProp(data []byte) (limit uint64) {
 	if len(data) < propMemoryOffset+8 {
@@ -59,7 +76,7 @@ func findLimitBehindProp(data []byte) (limit uint64) {
 		if size+16 > len(data) || data[size+limitFlagOffset] != 1 {
 			continue
 		}
-		if n := word(data, size); n >= blockUnit && n <= memory {
+		if n := word(data, size); n >= blockUnit && n <= memory && areVectors(data[size+16:]) {
 			if limit != 0 {
 				return 0
 			}

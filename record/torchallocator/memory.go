@@ -66,8 +66,15 @@ func (m ProcessMemory) ReadParts(parts []Part) (calls int, err error) {
 // Bounds of one reading.
 const (
 	maxReadBytes    = 64 << 20
-	maxMissingParts = 64   // a consistent allocator has none
-	mergedGapBytes  = 1024 // parts with at most so many bytes between them are read as one
+	maxMissingParts = 64 // a consistent allocator has none
+)
+
+// Parts with at most so many bytes between them are read as one. Few parts are read faster with larger gaps. Many would
+// exceed the bound of a reading.
+const (
+	gapBytes        = 1024
+	gapBytesForMany = 128
+	manyParts       = 32 << 10
 )
 
 // key names a part of the memory that a reading needs.
@@ -220,12 +227,19 @@ func (img *image) fetch(at, length uint64) (data []byte, err error) {
 
 // plan adds parts, and pieces that have them. It merges neighbors. It returns the number of the first new piece.
 func (img *image) plan(keys []key) (first int, err error) {
-	slices.SortFunc(keys, func(a, b key) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.length, b.length)) })
+	slices.SortFunc(
+		keys,
+		func(a, b key) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.length, b.length)) },
+	)
 	keys = slices.Compact(keys)
 	first = len(img.pieces)
+	gap := uint64(gapBytes)
+	if len(keys)+len(img.parts) > manyParts {
+		gap = gapBytesForMany
+	}
 	for i := 0; i < len(keys); {
 		at, end, n := keys[i].at, uint64(0), i
-		for ; n < len(keys) && (n == i || keys[n].at <= end+mergedGapBytes); n++ {
+		for ; n < len(keys) && (n == i || keys[n].at <= end+gap); n++ {
 			if keys[n].at == 0 || keys[n].at+keys[n].length < keys[n].at {
 				return first, errUnreadable
 			}
@@ -257,7 +271,7 @@ func (img *image) addPiece(at, end uint64) error {
 	return nil
 }
 
-// allocate returns memory, of the arena as far as it goes.
+// allocate returns memory: of the arena, if its rest is large enough.
 func (img *image) allocate(n int) (data []byte) {
 	if len(img.unused) < n {
 		return make([]byte, n)

@@ -54,8 +54,8 @@ func Collect(t *timeline.Timeline, opt Options) (*Digest, error) {
 	c.addHits(ruled)
 	d := c.digest
 	d.Totals, d.Quality, d.NoMatch, d.Notes = ruled.Totals, ruled.Quality, ruled.NoMatch, slices.Clone(ruled.Notes)
-	for i := range subjects {
-		if err := c.addSubject(&subjects[i]); err != nil {
+	for _, s := range c.subjects() {
+		if err := c.addSubject(s); err != nil {
 			return nil, err
 		}
 	}
@@ -122,10 +122,10 @@ func (c *collector) readRecording() error {
 	}
 	sv := survey.New(c.t.NewView(), &c.opt.Filter)
 	names := []string{"rules"}
-	for i := range subjects {
+	for _, s := range c.subjects() {
 		// Without events of allocators, a survey that follows the program's memory sees no state of them from before.
-		if name := subjects[i].report; len(c.t.Allocations) > 0 || name != "frag" {
-			names = append(names, name)
+		if len(c.t.Allocations) > 0 || s.report != "frag" {
+			names = append(names, s.report)
 		}
 	}
 	for _, name := range names {
@@ -135,6 +135,16 @@ func (c *collector) readRecording() error {
 		}
 	}
 	return sv.Read()
+}
+
+// subjects returns the subjects that are in the recording.
+func (c *collector) subjects() (list []*subject) {
+	for i := range subjects {
+		if s := &subjects[i]; s.isIn == nil || s.isIn(c.t) {
+			list = append(list, s)
+		}
+	}
+	return list
 }
 
 // run computes a report.

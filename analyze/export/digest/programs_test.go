@@ -42,6 +42,10 @@ var programs = []program{
 	{name: "fine", record: func(t *testing.T) *timeline.Timeline { return analyzetest.SteadyRecording(t).Timeline() }},
 	{"leak", "problem", "growing-site", "train_step (train.cc:10)", "leaks", ruleCase("growing-site")},
 	{"exit", "info", "exit-leak", "train_step (train.cc:10)", "leaks", ruleCase("exit-leak")},
+	{
+		"readings", "notice", "blocks", "131072 B", "blocks",
+		func(t *testing.T) *timeline.Timeline { return analyzetest.BlocksRecording(t).Timeline() },
+	},
 	{"frag", "notice", "out-of-memory", "forward (model.py:12)", "oom", ruleCase("oom-fragmentation")},
 	{"oom", "problem", "out-of-memory", "train_step (train.cc:10)", "oom", ruleCase("out-of-memory")},
 	{"hang", "problem", "hang", "train_step (train.cc:10) in process 42 train", "hang", ruleCase("hang")},

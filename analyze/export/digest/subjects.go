@@ -1,5 +1,10 @@
 package digest
 
+import (
+	"github.com/gpurec/gpurec/analyze/model/blockreadings"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
+)
+
 // Severities of findings, as in the report rules.
 const (
 	problem = "problem"
@@ -10,6 +15,8 @@ const (
 // subject describes what a digest takes from one report.
 type subject struct {
 	report string
+	// isIn reports whether a recording has what the report reads. nil means always.
+	isIn func(*timeline.Timeline) bool
 	// facts and totals are the keys of the values that the digest shows of each recording.
 	facts, totals []string
 	tables        []verdictTable
@@ -151,6 +158,33 @@ var subjects = []subject{
 				"memory_kind", "site",
 			},
 			where: "site",
+		}},
+	},
+	{
+		report: "blocks", isIn: blockreadings.Has, facts: []string{"result", "next"},
+		totals: []string{
+			"growing", "growing_allocators", "grown_bytes", "growth_bytes_per_min", "explained_growth_pct", "readings",
+			"refused", "unused",
+		},
+		tables: []verdictTable{{
+			name: "sizes", column: "verdict",
+			verdicts: map[string]verdict{"growing": {notice, []string{"growing-site"}, "growing"}},
+			values: []string{
+				"verdict",
+				"live_bytes",
+				"live_count",
+				"first_count",
+				"grown_bytes",
+				"growth_bytes_per_min",
+				"peak_bytes",
+				"age_median_ns",
+				"pool",
+				"stream",
+				"device",
+				"pid",
+				"size",
+			},
+			where: "size", whatFact: "result",
 		}},
 	},
 	{

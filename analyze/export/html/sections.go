@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze"
 	"github.com/gpurec/gpurec/analyze/catalog"
+	"github.com/gpurec/gpurec/analyze/model/blockreadings"
 	"github.com/gpurec/gpurec/analyze/model/hosttime"
 	"github.com/gpurec/gpurec/analyze/model/survey"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
@@ -154,6 +155,9 @@ func newReportSection(r *report.Definition) sectionSpec {
 		s.collect = collectMemory
 	case "allocator":
 		s.skip = func(b *pageBuilder) bool { return len(b.t.Allocations) == 0 }
+	case "blocks":
+		s.absent = func(b *pageBuilder) bool { return !blockreadings.Has(b.t) }
+		s.skip = s.absent
 	case "frag":
 		s.skip = (*pageBuilder).hasNoFragmentableMemory
 	case "oom":

@@ -46,6 +46,7 @@ type Timeline struct {
 	Progress    []*format.Group // row groups of progress rows
 	Host        []*format.Group // row groups of class host
 	Arguments   []*format.Group // row groups of arguments of kernel launches
+	Blocks      []*format.Group // row groups of readings of blocks
 	collectives []int64         // sorted starts of the calls of NCCL, Unix ns
 	// earlierStates are the states of allocators from before the recording, in order of time.
 	earlierStates []*caching.EarlierState
@@ -182,6 +183,8 @@ func (t *Timeline) scanCalls() error {
 			t.addCollectives(g)
 		case format.ClassArguments:
 			t.Arguments = append(t.Arguments, g)
+		case format.ClassBlock:
+			t.Blocks = append(t.Blocks, g)
 		}
 		if err := g.Err(); err != nil {
 			return err

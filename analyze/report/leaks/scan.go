@@ -12,15 +12,12 @@ import (
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report/cachegrowth"
 	"github.com/gpurec/gpurec/analyze/report/group"
+	"github.com/gpurec/gpurec/analyze/stats"
 )
 
 // CheckpointCount is the number of intervals after the warm-up. Each has a floor: its lowest live
 // bytes.
-const CheckpointCount = 20
-
-// warmupShare is the share of the window that counts as warm-up. Memory allocated during the
-// warm-up is not a leak.
-const warmupShare = 0.1
+const CheckpointCount = stats.CheckpointCount
 
 // Scan collects statistics of allocations and frees by group. Consume processes the changes of a
 // replay, and Finish the memory at its end. A Scan is not safe for concurrent use.
@@ -60,7 +57,7 @@ func NewScan(t *timeline.Timeline, opt *query.Options) (*Scan, error) {
 	}
 	by.Suppress = group.NewSuppressor(t, opt.Suppressions)
 	s := &Scan{t: t, filter: &opt.Filter, Grouping: by, Window: t.ActivityWindow(&opt.Filter), step: -1}
-	s.warmNs = s.Window.FromNs + int64(warmupShare*float64(s.Window.DurNs()))
+	s.warmNs = stats.NewCheckpoints(s.Window.FromNs, s.Window.ToNs).WarmNs
 	s.nextNs = s.warmNs
 	s.Caches = cachegrowth.NewScan(t, &opt.Filter, s.Window)
 	if by.By == "site" {

@@ -128,8 +128,8 @@ func (s *Scan) classifyGroup(i int, lost int64) LeakFinding {
 
 // measureGrowth measures the growth of a group and reports whether the group leaks. All of these
 // conditions must hold in at least one process:
-//   - The floor rises without a pause (stats.Trend.RisesThroughout) from some checkpoint on (stats.CutBeforeRise).
-//   - The rise does not slow down. A cache that fills up slows down.
+//   - The floor rises without a pause from some checkpoint on, and does not slow down (stats.Rise). A cache that fills
+//     up slows down.
 //   - The floor rises by at least 1 MiB and 1 % of the group's memory over the window. If the window
 //     is shorter than a minute, the rise is extrapolated to a minute.
 //   - Random allocation and freeing cannot explain the rise (randomRise).
@@ -141,12 +141,10 @@ func (s *Scan) measureGrowth(j *LeakFinding, lost int64) bool {
 	for i := range j.trackers {
 		series := s.floorsUntilExit(&j.trackers[i])
 		all = append(all, floorMovement{stats.NewTrend(series), series})
-		switch t := stats.NewTrend(stats.CutBeforeRise(series)); {
-		case !t.RisesThroughout():
-		case t.IsSlowing(block):
-			j.slowing = true
-		default:
-			rising = append(rising, floorMovement{t, series})
+		rise := stats.NewRise(series, block)
+		j.slowing = j.slowing || rise.Slowing
+		if rise.Steady {
+			rising = append(rising, floorMovement{rise.Trend, series})
 		}
 	}
 	if len(rising) == 0 {
@@ -154,8 +152,8 @@ func (s *Scan) measureGrowth(j *LeakFinding, lost int64) bool {
 		return false
 	}
 	level := j.addGrowth(s, rising)
-	over := max(s.checkpointStepNs()*float64(j.trend.Steps), float64(time.Minute))
-	if j.PerMin/float64(time.Minute)*over < max(stats.MinLeakGrowthBytes, level/100) {
+	perNs, durNs := j.PerMin/float64(time.Minute), s.checkpointStepNs()*float64(j.trend.Steps)
+	if !stats.ExceedsNoise(perNs, durNs, level, stats.MinLeakGrowthBytes) {
 		return false
 	}
 	j.explainedByChance = float64(j.grown) < j.randomRise()
@@ -185,19 +183,10 @@ func (f *LeakFinding) addGrowth(s *Scan, movements []floorMovement) (level float
 	return level
 }
 
-// randomRise returns the rise of live memory, bytes, that chance explains if blocks are allocated
-// and freed independently of each other. It is twice the standard deviation of the difference of
-// two Poisson variables whose mean is the number of live blocks. It returns 0 if no block was
-// freed, and for few blocks: the program may replace one block by a larger one again and again.
+// randomRise returns the rise of live memory, bytes, that chance explains: see stats.RandomRise.
 func (g *groupStats) randomRise() float64 {
-	if g.frees == 0 || g.LiveCount < minBlocksForStatistics {
-		return 0
-	}
-	return 2 * math.Sqrt(2*float64(g.LiveCount)) * float64(g.LiveBytes) / float64(g.LiveCount)
+	return stats.RandomRise(g.LiveCount, g.frees) * float64(g.LiveBytes) / float64(max(1, g.LiveCount))
 }
-
-// minBlocksForStatistics is the number of blocks below which statistics are not meaningful.
-const minBlocksForStatistics = 10
 
 // checkpointStepNs returns the time between two checkpoints, ns.
 func (s *Scan) checkpointStepNs() float64 { return float64(s.Window.ToNs-s.warmNs) / CheckpointCount }
@@ -264,7 +253,7 @@ func (f *LeakFinding) Confidence(level string, reasons []string, w query.Window)
 	if d := w.DurNs(); d < int64(10*time.Second) {
 		lower("only " + units.FormatDuration(d) + " of activity was recorded")
 	}
-	if f.Verdict == VerdictGrowing && f.allocs-f.frees < minBlocksForStatistics {
+	if f.Verdict == VerdictGrowing && f.allocs-f.frees < stats.MinCountForStatistics {
 		lower(fmt.Sprintf("only %d allocations are live", f.allocs-f.frees))
 	}
 	if f.Verdict == VerdictGrowing && 2*f.trend.Steps <= f.checkpoints {

@@ -43,8 +43,6 @@ const (
 	// minGrownContexts is minGrown for contexts. Few programs make more than one, and each takes hundreds
 	// of MiB.
 	minGrownContexts = 5
-	// minObjectsForStatistics is the number of objects below which statistics are not meaningful.
-	minObjectsForStatistics = 10
 )
 
 // Finding is the objects of one kind from one call site, with their verdict.
@@ -113,12 +111,10 @@ func (s *Scan) measureGrowth(f *Finding) bool {
 	for i := range f.trackers {
 		series := s.floorsUntilExit(&f.trackers[i])
 		all = append(all, movement{stats.NewTrend(series), series})
-		switch t := stats.NewTrend(stats.CutBeforeRise(series)); {
-		case !t.RisesThroughout():
-		case t.IsSlowing(1):
-			f.slowing = true
-		default:
-			rising = append(rising, movement{t, series})
+		rise := stats.NewRise(series, 1)
+		f.slowing = f.slowing || rise.Slowing
+		if rise.Steady {
+			rising = append(rising, movement{rise.Trend, series})
 		}
 	}
 	if len(rising) == 0 {
@@ -126,12 +122,12 @@ func (s *Scan) measureGrowth(f *Finding) bool {
 		return false
 	}
 	level := f.addGrowth(s, rising)
-	over := max(s.checkpointStepNs()*float64(f.trend.Steps), float64(time.Minute))
 	least := float64(minGrown)
 	if f.kind.IsContext() {
 		least = minGrownContexts
 	}
-	if f.PerHour/float64(time.Hour)*over < max(least, level/100) {
+	perNs, durNs := f.PerHour/float64(time.Hour), s.checkpoints.StepNs()*float64(f.trend.Steps)
+	if !stats.ExceedsNoise(perNs, durNs, level, least) {
 		return false
 	}
 	if !f.kind.HasIdentity() && s.kinds[f.kind].risesBy(s) < f.grown/2 {
@@ -164,7 +160,7 @@ type movement struct {
 func (f *Finding) addGrowth(s *Scan, movements []movement) (level float64) {
 	for i, m := range movements {
 		f.grown += m.Slope * float64(m.Steps)
-		if step := s.checkpointStepNs(); step > 0 {
+		if step := s.checkpoints.StepNs(); step > 0 {
 			f.PerHour += m.Slope / step * float64(time.Hour)
 		}
 		if n := len(m.series); n > 0 {
@@ -177,18 +173,8 @@ func (f *Finding) addGrowth(s *Scan, movements []movement) (level float64) {
 	return level
 }
 
-// checkpointStepNs returns the time between two checkpoints, ns.
-func (s *Scan) checkpointStepNs() float64 { return float64(s.Window.ToNs-s.warmNs) / CheckpointCount }
-
-// randomRise returns the rise that chance explains if objects are created and destroyed independently:
-// twice the standard deviation of the difference of two Poisson variables. It is 0 if none was
-// destroyed, and for few objects.
-func (f *Finding) randomRise() float64 {
-	if f.destroyed+f.withContext == 0 || f.live < minObjectsForStatistics {
-		return 0
-	}
-	return 2 * math.Sqrt(2*float64(f.live))
-}
+// randomRise returns the rise that chance explains: see stats.RandomRise.
+func (f *Finding) randomRise() float64 { return stats.RandomRise(f.live, f.destroyed+f.withContext) }
 
 // lostCalls returns the number of lost calls that may have destroyed objects of a kind. Damaged segments
 // may hold any number of calls, so lostCalls then returns math.MaxInt64.
@@ -264,7 +250,7 @@ func (s *Scan) Confidence(f *Finding, q *report.Quality) (level string, reasons 
 		lower(report.ConfidenceMedium, "%s whose creation was not recorded",
 			units.CountWithTitle(n, "destroyed "+f.kind.Plural()))
 	}
-	if late := s.t.Rec.Meta.Late; late != nil && late.CompleteNs > s.warmNs {
+	if late := s.t.Rec.Meta.Late; late != nil && late.CompleteNs > s.checkpoints.WarmNs {
 		lower(report.ConfidenceMedium, "calls are complete only from +%s on", units.FormatDuration(q.CompleteAfterNs))
 	}
 	if q.TruncatedTail {
@@ -277,7 +263,7 @@ func (s *Scan) Confidence(f *Finding, q *report.Quality) (level string, reasons 
 		lower(report.ConfidenceMedium, "only %s of activity was recorded", units.FormatDuration(d))
 	}
 	if f.Verdict == VerdictGrowing {
-		if f.live < minObjectsForStatistics {
+		if f.live < stats.MinCountForStatistics {
 			lower(report.ConfidenceMedium, "only %d objects are live", f.live)
 		}
 		if 2*f.trend.Steps <= f.checkpoints {

@@ -14,25 +14,18 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// CheckpointCount is the number of intervals after the warm-up. Each has a floor: its lowest number of
-// live objects. Package leaks does the same with live bytes.
-const CheckpointCount = 20
-
-// warmupShare is the share of the window that counts as warm-up.
-const warmupShare = 0.1
-
 // Scan counts objects by kind and call site. It reads row groups by AddGroup, and Finish ends it. A Scan
 // is not safe for concurrent use.
 type Scan struct {
-	t        *timeline.Timeline
-	Grouping *group.Grouping
-	Window   query.Window
-	Counts   [objects.NumKinds]objects.Counts // calls that the replay could not match, after Finish
-	calls    *objects.Replay                  // calls of class call
-	memory   *objects.Replay                  // calls of class memory
-	warmNs   int64                            // end of the warm-up, Unix ns
-	sites    []siteStats
-	bySite   map[siteKey]int32
+	t           *timeline.Timeline
+	Grouping    *group.Grouping
+	Window      query.Window
+	Counts      [objects.NumKinds]objects.Counts // calls that the replay could not match, after Finish
+	calls       *objects.Replay                  // calls of class call
+	memory      *objects.Replay                  // calls of class memory
+	checkpoints stats.Checkpoints                // of the floors: the lowest numbers of live objects
+	sites       []siteStats
+	bySite      map[siteKey]int32
 	// byOrigin has, for each origin, 1 + the index of its site, or one of the constants below.
 	byOrigin []int32
 	kinds    [objects.NumKinds]kindStats
@@ -119,7 +112,7 @@ func NewScan(t *timeline.Timeline, opt *query.Options) (*Scan, error) {
 	}
 	by.Suppress = group.NewSuppressor(t, opt.Suppressions)
 	s := &Scan{t: t, Grouping: by, Window: opt.Filter.NarrowWindow(callWindow(t)), bySite: make(map[siteKey]int32)}
-	s.warmNs = s.Window.FromNs + int64(warmupShare*float64(s.Window.DurNs()))
+	s.checkpoints = stats.NewCheckpoints(s.Window.FromNs, s.Window.ToNs)
 	s.calls, s.memory = objects.NewReplay(t, s.onChange), objects.NewReplay(t, s.onChange)
 	return s, nil
 }
@@ -153,16 +146,6 @@ func (s *Scan) AddGroup(sp timeline.Span, g *format.Group) {
 	}
 }
 
-// checkpointAt returns the number of checkpoints before a time, Unix ns. Checkpoint 0 is the end of the
-// warm-up.
-func (s *Scan) checkpointAt(ns int64) int {
-	length := s.Window.ToNs - s.warmNs
-	if ns <= s.warmNs || length <= 0 {
-		return 0
-	}
-	return 1 + int(float64(min(ns, s.Window.ToNs)-s.warmNs-1)/float64(length)*CheckpointCount)
-}
-
 // onChange counts a change of the replay.
 func (s *Scan) onChange(c *objects.Change) {
 	if c.Object.SinceNs < s.Window.FromNs || c.Object.SinceNs > s.Window.ToNs {
@@ -180,7 +163,7 @@ func (s *Scan) onChange(c *objects.Change) {
 		return
 	}
 	kind := &s.kinds[site.kind]
-	pid, checkpoint := s.t.Origins.List[c.Object.Origin].Pid, s.checkpointAt(c.AtNs)
+	pid, checkpoint := s.t.Origins.List[c.Object.Origin].Pid, s.checkpoints.CountBefore(c.AtNs)
 	in := site.trackers.of(pid)
 	in.PassCheckpoints(checkpoint)
 	if !site.kind.HasIdentity() {
@@ -261,7 +244,7 @@ func (s *siteStats) change(in *tracker, kind *kindStats, by int64) {
 // addUnfinished adds an object that the program had not destroyed at atNs, Unix ns.
 func (s *Scan) addUnfinished(g *siteStats, o objects.Object, atNs int64) {
 	g.ages = append(g.ages, max(0, atNs-o.SinceNs))
-	if o.SinceNs <= s.warmNs {
+	if o.SinceNs <= s.checkpoints.WarmNs {
 		g.early++
 	}
 	g.stacks[s.t.Origins.List[o.Origin].Stack]++
@@ -289,10 +272,10 @@ func (s *Scan) Finish() {
 	}
 	for i := range s.sites {
 		slices.Sort(s.sites[i].ages)
-		s.sites[i].trackers.passCheckpoints(CheckpointCount + 1)
+		s.sites[i].trackers.passCheckpoints(stats.CheckpointCount + 1)
 	}
 	for i := range s.kinds {
-		s.kinds[i].trackers.passCheckpoints(CheckpointCount + 1)
+		s.kinds[i].trackers.passCheckpoints(stats.CheckpointCount + 1)
 	}
 }
 
@@ -301,7 +284,7 @@ func (s *Scan) floorsUntilExit(c *tracker) []int64 {
 	if c.Level == 0 || c.exited < c.Level {
 		return c.Floors
 	}
-	return c.Floors[:min(len(c.Floors), max(0, s.checkpointAt(c.exitNs)-1))]
+	return c.Floors[:min(len(c.Floors), max(0, s.checkpoints.CountBefore(c.exitNs)-1))]
 }
 
 // StackID returns the id of the stack that created most of the live objects, or the first object if none

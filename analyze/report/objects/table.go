@@ -9,6 +9,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/group"
 	"github.com/gpurec/gpurec/analyze/report/memory"
+	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
@@ -138,9 +139,9 @@ func (s *Scan) floorSeries(g *siteStats) any {
 	for i := range g.trackers {
 		for step, floor := range s.floorsUntilExit(&g.trackers[i]) {
 			if sum == nil {
-				sum = make([]int64, CheckpointCount)
+				sum = make([]int64, stats.CheckpointCount)
 			}
-			sum[min(step, CheckpointCount-1)] += floor
+			sum[min(step, stats.CheckpointCount-1)] += floor
 		}
 	}
 	if sum == nil || slices.Max(sum) == 0 {

@@ -13,11 +13,11 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// WriteText writes the memory of a process for people. Devices without memory share one line. width is that of the
+// WriteText writes the memory of a process for people. Devices without memory share one line. It writes nothing if no
+// device could be read. width is that of the
 // terminal in characters, 0 for no limit.
 func WriteText(out io.Writer, p Process, devices []Device, width int) error {
 	w := &textWriter{options: render.Options{Width: width}}
-	w.printf("%s\n", describeProcess(p))
 	for i := range devices {
 		if d := &devices[i]; (d.Memory != nil || d.Holder != nil) && !d.IsEmpty() {
 			w.writeDevice(d, p.Pid)
@@ -26,10 +26,11 @@ func WriteText(out io.Writer, p Process, devices []Device, width int) error {
 	if text := describeEmpty(devices); text != "" {
 		w.printf("\n%s\n", text)
 	}
-	if w.err == nil {
-		_, w.err = out.Write(w.text.Bytes())
+	if w.err != nil || w.text.Len() == 0 {
+		return w.err
 	}
-	return w.err
+	_, err := fmt.Fprintf(out, "%s\n%s", describeProcess(p), w.text.Bytes())
+	return err
 }
 
 // describeProcess returns the name of a process, and its version of PyTorch.
