@@ -284,14 +284,14 @@ func CutTableCells(rows [][]string, widths []int) {
 // writeStacks writes, for each row with a stack or evidence, a heading, the evidence and the
 // frames.
 func writeStacks(w *bufio.Writer, t *report.Table, opt Options) {
-	label, width := len(t.Columns)-1, opt.Width
+	width := opt.Width
 	for i, r := range t.Rows {
 		if r.Brief || len(r.Stack) == 0 && r.Evidence == "" {
 			continue
 		}
 		first := formatHeadingValue(&t.Columns[0], r.Cells[0])
 		heading := units.ShortenText(
-			fmt.Sprintf("%d. %s: %s", i+1, first, units.SanitizeText(fmt.Sprint(r.Cells[label]))),
+			fmt.Sprintf("%d. %s: %s", i+1, first, units.SanitizeText(fmt.Sprint(headingLabel(t, &r)))),
 			width,
 		)
 		if opt.Color && isColumnColoured(t.Columns[0].Key) {
@@ -305,6 +305,17 @@ func writeStacks(w *bufio.Writer, t *report.Table, opt Options) {
 			fmt.Fprintf(w, "%s\n", units.ShortenText("     "+units.SanitizeText(FormatFrame(&f)), width))
 		}
 	}
+}
+
+// headingLabel returns what names a row in its heading: the last column, or if it is absent, the last text before it.
+func headingLabel(t *report.Table, r *report.Row) any {
+	last := len(t.Columns) - 1
+	for i := last; i > 0; i-- {
+		if r.Cells[i] != nil && (i == last || t.Columns[i].Unit == report.UnitText) {
+			return r.Cells[i]
+		}
+	}
+	return r.Cells[last]
 }
 
 // formatHeadingValue returns the value of a row's first column for the heading of its stack: "3
