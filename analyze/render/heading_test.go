@@ -7,13 +7,13 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// TestHeadingOfARowWithoutLabel names a row whose last column is absent by its last text.
+// TestHeadingOfARowWithoutLabel names a row whose last column is absent by its first text.
 func TestHeadingOfARowWithoutLabel(t *testing.T) {
 	testclass.Unit(t)
 	table := report.Table{Columns: []report.Column{
 		{Key: "pid", Unit: report.UnitID},
-		{Key: "owner", Unit: report.UnitText},
-		{Key: "pool", Unit: report.UnitText},
+		{Key: "owner", Title: "OWNER", Unit: report.UnitText},
+		{Key: "pool", Title: "POOL", Unit: report.UnitText},
 		{Key: "blocks", Unit: report.UnitCount},
 		{Key: "segments", Unit: report.UnitCount},
 	}}

@@ -307,12 +307,13 @@ func writeStacks(w *bufio.Writer, t *report.Table, opt Options) {
 	}
 }
 
-// headingLabel returns what names a row in its heading: the last column, or if it is absent, the last text before it.
+// headingLabel returns what names a row in its heading: the last column, or if it is absent, the first text behind the
+// first column.
 func headingLabel(t *report.Table, r *report.Row) any {
 	last := len(t.Columns) - 1
-	for i := last; i > 0; i-- {
-		if r.Cells[i] != nil && (i == last || t.Columns[i].Unit == report.UnitText) {
-			return r.Cells[i]
+	for i := 1; r.Cells[last] == nil && i < last; i++ {
+		if text, ok := r.Cells[i].(string); ok && text != "" && t.Columns[i].Title != "" {
+			return text
 		}
 	}
 	return r.Cells[last]
