@@ -100,7 +100,7 @@ func (w *window) waitForPause(ctx context.Context, held *holder) (head []byte, e
 	return nil, held.busy(w.tries)
 }
 
-// finish adds to a state what is known about its reading.
+// finish sets the times, the tries and the cost of the reading of a state.
 func (w *window) finish(s *State) *State {
 	s.AtNs, s.EndNs, s.Tries, s.Calls, s.ReadBytes = w.atNs, w.endNs, w.tries, w.calls, w.readBytes
 	return s
