@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
-	"github.com/gpurec/gpurec/record/library"
 	"github.com/gpurec/gpurec/record/process"
 	"github.com/gpurec/gpurec/record/torchallocator"
 )
@@ -19,7 +18,7 @@ const completeReadings = 64
 
 // readBlocks starts a goroutine that reads the blocks of a process's caching allocator at regular times, until the
 // recording or the process ends, or the process maps another allocator.
-func (s *Session) readBlocks(pid int, _ *library.Library) {
+func (s *Session) readBlocks(pid int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.blockReaders.replace(pid, cancel)
 	s.helpers.Go(func() {
@@ -63,7 +62,11 @@ type blockWatch struct {
 	memory  *TorchMemory         // nil until the allocator was found
 	known   map[int]*knownBlocks // by device
 	refused string               // why the allocator was not found at the last reading
+	openAt  time.Time            // when to look for the allocator again
 }
+
+// openPause is the shortest time between two searches for an allocator: each reads the symbols of its library.
+const openPause = time.Second
 
 // run reads until ctx ends, or the process ends or executes another program.
 func (w *blockWatch) run(ctx context.Context, every time.Duration) {
@@ -87,6 +90,10 @@ func (w *blockWatch) close() {
 // readAll reads the blocks of all devices once. It returns false if there will be nothing to read any more.
 func (w *blockWatch) readAll(ctx context.Context) bool {
 	if w.memory == nil {
+		if time.Now().Before(w.openAt) {
+			return true
+		}
+		w.openAt = time.Now().Add(openPause)
 		m, err := OpenTorchMemory(ctx, w.pid)
 		switch {
 		case err == nil:

@@ -23,7 +23,7 @@ var errFork = errors.New("the process is a fork, and has only a copy of its pare
 
 // readEarlierBlocks starts a goroutine that reads the blocks of a process's caching allocator once. The events of the
 // allocator are recorded already, so that blocks and later events together have no gap.
-func (s *Session) readEarlierBlocks(pid int, _ *library.Library) {
+func (s *Session) readEarlierBlocks(pid int) {
 	s.helpers.Go(func() {
 		select {
 		case s.earlierBlocks <- struct{}{}:

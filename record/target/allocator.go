@@ -64,7 +64,7 @@ func (s *Set) noteAllocator(libs []*library.Library, p *process.Process) {
 	}
 	w.library[p.Pid] = lib.ID
 	if s.opt.OnAllocator != nil {
-		s.opt.OnAllocator(p.Pid, lib)
+		s.opt.OnAllocator(p.Pid)
 	}
 	if isOff {
 		return
@@ -107,7 +107,7 @@ func (s *Set) noteAllocator(libs []*library.Library, p *process.Process) {
 		},
 	})
 	if source != nil && s.opt.OnEarlierAllocator != nil && p.StartNs <= s.beganNs && w.hasHistory[p.Pid] {
-		s.opt.OnEarlierAllocator(p.Pid, lib)
+		s.opt.OnEarlierAllocator(p.Pid)
 	}
 }
 

@@ -34,10 +34,10 @@ type Options struct {
 	Warn func(text string)
 	// OnEarlierAllocator is called for a process whose caching allocator is recorded, and may have
 	// blocks from before the recording. It must not block. It may be nil.
-	OnEarlierAllocator func(pid int, lib *library.Library)
+	OnEarlierAllocator func(pid int)
 	// OnAllocator is called for each process that maps the library of a caching allocator, also if its events are not
 	// recorded. It must not block. It may be nil.
-	OnAllocator func(pid int, lib *library.Library)
+	OnAllocator func(pid int)
 }
 
 // Set holds the target processes and the libraries that are probed for them.
