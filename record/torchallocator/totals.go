@@ -22,7 +22,7 @@ type Statistics struct {
 var ErrBusyTotals = errors.New("the allocator's statistics changed while they were read")
 
 // maxTotalsTries bounds the tries of ReadStatistics. A try takes some microseconds.
-const maxTotalsTries = 16
+const maxTotalsTries = 64
 
 // ReadStatistics reads the statistics of a device, without its blocks. It needs a layout that Read has found, and
 // returns ErrUnused before. Other errors are ErrBusyTotals and those of reading the memory.
