@@ -8,9 +8,14 @@ copies and events. gpt_modules has own modules of PyTorch alone: subclasses with
 are computed again in the backward pass. slow_loader waits for a data loader that tokenizes text in Python. two_gpus is
 a model whose halves are on two GPUs. mlp and gpt2 do not wait for the GPU, so their CPU is ahead of it: 20 layers of
 width 512, and GPT-2 small in bfloat16 with 8 texts of 256 tokens. Their steps return the loss as a tensor.
-fake needs neither PyTorch nor a GPU: it launches kernels on simcuda through ctypes.
+resnet50 trains a ResNet-50 in bfloat16, channels last. empty_cache empties PyTorch's cache after each step, and may use
+8 GB. adam_per_tensor is an optimizer that loops over 3,000 parameters in Python.
+fake and fake_tensors need neither PyTorch nor a GPU. fake launches kernels on simcuda through ctypes, fake_tensors allocates
+tensors of simtorch.
 """
 import ctypes
+import os
+import sys
 
 
 def mlp_small():
@@ -310,6 +315,94 @@ def gpt2():
     return step
 
 
+def resnet50(batch=64):
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+
+    def convolution(inputs, outputs, kernel, stride=1):
+        layer = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
+        return nn.Sequential(layer, nn.BatchNorm2d(outputs))
+
+    class Bottleneck(nn.Module):
+        def __init__(self, inputs, width, stride):
+            super().__init__()
+            same = stride == 1 and inputs == 4 * width
+            self.shortcut = nn.Identity() if same else convolution(inputs, 4 * width, 1, stride)
+            self.first, self.second = convolution(inputs, width, 1), convolution(width, width, 3, stride)
+            self.third = convolution(width, 4 * width, 1)
+
+        def forward(self, x):
+            y = torch.relu(self.first(x))
+            y = self.third(torch.relu(self.second(y)))
+            return torch.relu(y + self.shortcut(x))
+
+    blocks, inputs = [], 64
+    for width, count, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+        for i in range(count):
+            blocks.append(Bottleneck(inputs, width, stride if i == 0 else 1))
+            inputs = 4 * width
+    model = nn.Sequential(convolution(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1), *blocks, nn.AdaptiveAvgPool2d(1),
+                          nn.Flatten(), nn.Linear(2048, 1000)).to("cuda", memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    images = torch.randn(batch, 3, 224, 224, device="cuda").to(memory_format=torch.channels_last)
+    labels = torch.randint(0, 1000, (batch,), device="cuda")
+
+    def step():
+        optimizer.zero_grad()
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
+def empty_cache():
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    limit = 8e9 / torch.cuda.get_device_properties(0).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1, limit))
+    layers = [layer for _ in range(12) for layer in (nn.Linear(2048, 2048), nn.GELU(), nn.LayerNorm(2048))]
+    model = nn.Sequential(*layers).to("cuda", torch.bfloat16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    x = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
+
+    def step():
+        optimizer.zero_grad()
+        model(x).pow(2).mean().backward()
+        optimizer.step()
+        torch.cuda.empty_cache()
+
+    return step
+
+
+def adam_per_tensor(count=3000, size=1024):
+    import torch
+
+    torch.manual_seed(0)
+    parameters = [torch.randn(size, device="cuda") for _ in range(count)]
+    gradients = [torch.randn_like(p) for p in parameters]
+    means, squares = [[torch.zeros_like(p) for p in parameters] for _ in range(2)]
+    steps = 0
+
+    def step():
+        nonlocal steps
+        steps += 1
+        rate = 1e-3 * (1 - 0.999**steps) ** 0.5 / (1 - 0.9**steps)
+        for parameter, gradient, mean, square in zip(parameters, gradients, means, squares):
+            mean.mul_(0.9).add_(gradient * 0.1)
+            square.mul_(0.999).add_(gradient * gradient * 0.001)
+            parameter.sub_(rate * mean / (square.sqrt() + 1e-8))
+        torch.cuda.synchronize()
+
+    return step
+
+
 PTX = b""".version 7.0
 .target sm_52
 .address_size 64
@@ -350,8 +443,22 @@ def fake(launches=40):
     return step
 
 
+def fake_tensors(count=100):
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "simtorch"))
+    import simtorch
+
+    simtorch.init()
+
+    def step():
+        activations = [simtorch.empty(1024 * (1 + n), None) for n in range(count)]
+        del activations
+
+    return step
+
+
 STEPS = {
     "mlp_small": mlp_small, "gpt_train": gpt_train, "gpt2_large": gpt2_large, "gpt_decode": gpt_decode,
     "gpt_graph": gpt_graph, "gpt_modules": gpt_modules, "streams": streams, "slow_loader": slow_loader, "two_gpus": two_gpus,
-    "mlp": mlp, "gpt2": gpt2, "fake": fake,
+    "mlp": mlp, "gpt2": gpt2, "resnet50": resnet50, "empty_cache": empty_cache, "adam_per_tensor": adam_per_tensor,
+    "fake": fake, "fake_tensors": fake_tensors,
 }

@@ -47,3 +47,12 @@ class Progress:
             last = last or at
             steps += 1
         return None
+
+    def finish_times(self, begin_ns):
+        """Returns the finish times of all steps since the last one before begin_ns."""
+        n, times = self.words[STEPS], []
+        for i in range(n - 1, max(n - RING, -1), -1):
+            times.append(self.words[TIMES + i % RING])
+            if times[-1] <= begin_ns:
+                break
+        return times[::-1]

@@ -2,10 +2,10 @@
 
     python3 steady.py WORKLOAD --progress FILE [--cpu-fake]
 
-WORKLOAD is mlp_small or gpt_train (models.py). Through FILE (progress.py) a benchmark reads the
+WORKLOAD is a workload of models.py. Through FILE (progress.py) a benchmark reads the
 finish times of all steps, and turns torch.profiler on and off. --cpu-fake replaces the model by a
 loop on simcuda, and the profiler by Python's profiling hook. It tests a benchmark without PyTorch
-and without a GPU.
+and without a GPU. fake_tensors is a loop on simtorch instead.
 """
 import argparse
 import sys
@@ -39,7 +39,8 @@ def main():
     options = parser.parse_args()
 
     progress = p.Progress(options.progress)
-    step = models.STEPS["fake" if options.cpu_fake else options.workload]()
+    fake = options.cpu_fake and not options.workload.startswith("fake")
+    step = models.STEPS["fake" if fake else options.workload]()
     begin = time.monotonic()
     step()
     while time.monotonic() - begin < options.warm_up:
