@@ -203,10 +203,32 @@ static __attribute__((noinline)) int add_target(__u32 tgid)
 	return 1;
 }
 
-/* Returns 1 if a launch at this time is outside the recorded window. */
-static __always_inline int is_outside_launch_window(__u64 now)
+/* Selects the calls that an entry program serves. */
+enum entry_kind {
+	ENTRY_CALL,      /* all other rows of the call table */
+	ENTRY_LAUNCH,    /* rows of the call table with EFFECT_LAUNCH */
+	ENTRY_ALLOCATOR, /* rows of the call table with CLASS_ALLOCATOR */
+	ENTRY_COLLECTIVE, /* rows of the call table with CLASS_COLLECTIVE */
+};
+
+/* Returns 1 if a launch or an allocator event at this time is outside the recorded window. */
+static __always_inline int is_outside_window(const enum entry_kind kind, __u64 now)
 {
-	return now < launches_from_ns || now >= launches_until_ns;
+	if (kind == ENTRY_LAUNCH)
+		return now < launches_from_ns || now >= launches_until_ns;
+	if (kind == ENTRY_ALLOCATOR)
+		return now < allocator_from_ns || now >= allocator_until_ns;
+	return 0;
+}
+
+/* Counts a probe hit outside the recorded window: it costs the thread an exception, too. */
+static __always_inline int skip_outside_window(__u64 id, const struct call_spec *spec)
+{
+	struct thread *t = bpf_map_lookup_elem(&threads, &id);
+
+	if (t)
+		count_hit(t, spec);
+	return 0;
 }
 
 /* Returns 1 if a call needs a stack. Frees need none: the last user of a block frees it. */
@@ -228,14 +250,6 @@ static __always_inline void ensure_launch_name(struct thread *t, struct open_cal
 		ensure_kernel_name(t, &c->event, c->event.src);
 	c->name_known = 1;
 }
-
-/* Selects the calls that an entry program serves. */
-enum entry_kind {
-	ENTRY_CALL,      /* all other rows of the call table */
-	ENTRY_LAUNCH,    /* rows of the call table with EFFECT_LAUNCH */
-	ENTRY_ALLOCATOR, /* rows of the call table with CLASS_ALLOCATOR */
-	ENTRY_COLLECTIVE, /* rows of the call table with CLASS_COLLECTIVE */
-};
 
 /* Counts a call of a counted function. Returns 1 if the call must be processed further. */
 static __always_inline int count_call(const struct call_spec *spec, __u32 call)
@@ -282,8 +296,8 @@ static __always_inline int enter(struct pt_regs *ctx, const enum entry_kind kind
 	if (kind == ENTRY_COLLECTIVE && spec->effect == EFFECT_COMMUNICATOR_END && call_arg(ctx, 0))
 		ended = change_epoch(tgid, call_arg(ctx, 0), 0);
 	now = bpf_ktime_get_ns();
-	if (kind == ENTRY_LAUNCH && is_outside_launch_window(now))
-		return 0;
+	if (is_outside_window(kind, now))
+		return skip_outside_window(id, spec);
 	s = stats_of(spec->class);
 	if (!s)
 		return 0;

@@ -678,6 +678,8 @@ const (
 	CudaProgEngineEnter          = "engine_enter"
 	CudaProgEngineReturn         = "engine_return"
 	CudaProgLaunchEnter          = "launch_enter"
+	CudaVarAllocatorFromNs       = "allocator_from_ns"
+	CudaVarAllocatorUntilNs      = "allocator_until_ns"
 	CudaVarAnyFrozen             = "any_frozen"
 	CudaVarArgumentsLost         = "arguments_lost"
 	CudaVarCheckEvery            = "check_every"
@@ -831,6 +833,8 @@ type CudaMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type CudaVariableSpecs struct {
+	AllocatorFromNs       *ebpf.VariableSpec `ebpf:"allocator_from_ns"`
+	AllocatorUntilNs      *ebpf.VariableSpec `ebpf:"allocator_until_ns"`
 	AnyFrozen             *ebpf.VariableSpec `ebpf:"any_frozen"`
 	ArgumentsLost         *ebpf.VariableSpec `ebpf:"arguments_lost"`
 	CheckEvery            *ebpf.VariableSpec `ebpf:"check_every"`
@@ -983,6 +987,8 @@ func (m *CudaMaps) Close() error {
 //
 // It can be passed to LoadCudaObjects or ebpf.CollectionSpec.LoadAndAssign.
 type CudaVariables struct {
+	AllocatorFromNs       *ebpf.Variable `ebpf:"allocator_from_ns"`
+	AllocatorUntilNs      *ebpf.Variable `ebpf:"allocator_until_ns"`
 	AnyFrozen             *ebpf.Variable `ebpf:"any_frozen"`
 	ArgumentsLost         *ebpf.Variable `ebpf:"arguments_lost"`
 	CheckEvery            *ebpf.Variable `ebpf:"check_every"`

@@ -39,11 +39,14 @@ volatile __u8 skip_stacks = 0;
 /* Time that must pass for each ns of unwinding in a thread, in ns; 0: no limit (ration.h). */
 volatile __u32 unwind_spacing = 0;
 /*
- * Kernel launches outside this time window are ignored. User space detaches the launch probes
- * between windows, which takes milliseconds. The window bounds are exact to the nanosecond.
+ * Kernel launches and allocator events outside these time windows are ignored. User space detaches
+ * their probes between windows, which takes milliseconds. The window bounds are exact to the
+ * nanosecond.
  */
 volatile __u64 launches_from_ns = 0;
 volatile __u64 launches_until_ns = ~0ULL;
+volatile __u64 allocator_from_ns = 0;
+volatile __u64 allocator_until_ns = ~0ULL;
 
 /* Carries all records to user space. A record that does not fit is counted as lost. */
 struct {

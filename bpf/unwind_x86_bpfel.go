@@ -291,6 +291,8 @@ const (
 	UnwindMapUnwinders         = "unwinders"
 	UnwindMapUnwinding         = "unwinding"
 	UnwindProgUnwindStop       = "unwind_stop"
+	UnwindVarAllocatorFromNs   = "allocator_from_ns"
+	UnwindVarAllocatorUntilNs  = "allocator_until_ns"
 	UnwindVarCheckEvery        = "check_every"
 	UnwindVarLastCacheSet      = "last_cache_set"
 	UnwindVarLaunchesFromNs    = "launches_from_ns"
@@ -389,6 +391,8 @@ type UnwindMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type UnwindVariableSpecs struct {
+	AllocatorFromNs   *ebpf.VariableSpec `ebpf:"allocator_from_ns"`
+	AllocatorUntilNs  *ebpf.VariableSpec `ebpf:"allocator_until_ns"`
 	CheckEvery        *ebpf.VariableSpec `ebpf:"check_every"`
 	LastCacheSet      *ebpf.VariableSpec `ebpf:"last_cache_set"`
 	LaunchesFromNs    *ebpf.VariableSpec `ebpf:"launches_from_ns"`
@@ -482,6 +486,8 @@ func (m *UnwindMaps) Close() error {
 //
 // It can be passed to LoadUnwindObjects or ebpf.CollectionSpec.LoadAndAssign.
 type UnwindVariables struct {
+	AllocatorFromNs   *ebpf.Variable `ebpf:"allocator_from_ns"`
+	AllocatorUntilNs  *ebpf.Variable `ebpf:"allocator_until_ns"`
 	CheckEvery        *ebpf.Variable `ebpf:"check_every"`
 	LastCacheSet      *ebpf.Variable `ebpf:"last_cache_set"`
 	LaunchesFromNs    *ebpf.Variable `ebpf:"launches_from_ns"`

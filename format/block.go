@@ -20,6 +20,11 @@ const (
 	// reading list all segments and blocks: those of earlier readings do not count any more. Bytes is the number of
 	// bytes that were read from the process.
 	BlocksRead = "read"
+	// BlockTotals are the allocator's own statistics at StartNs, and no part of a reading. AllocatedBytes and
+	// ReservedBytes are the current values, Bytes is the peak of the allocated bytes. Value is the number of blocks that
+	// the program has allocated so far, and Counter the number that it has freed. They are written while events of the
+	// allocator are sampled. Since 1.5.
+	BlockTotals = "totals"
 	// BlocksRefused is a reading that failed. It has no other rows. Message is the reason, as a clause.
 	BlocksRefused = "refused"
 )

@@ -226,6 +226,8 @@ type Cost struct {
 	// one of two words. Since 1.2.
 	GPUTimeCPUNs int64 `json:"gpu_time_cpu_ns,omitempty"`
 	GPUTimeTorn  int64 `json:"gpu_time_torn,omitempty"`
+	// Probes is the overhead of probes in the recorded processes; nil: it was not measured. Since 1.5.
+	Probes *ProbeCost `json:"probes,omitempty"`
 }
 
 // Machine describes the host of a recording.

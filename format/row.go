@@ -274,7 +274,8 @@ const NoteSampling = "sampling"
 
 // Values of Sampling.Class and Sampling.What.
 const (
-	SampledLaunch = "launch" // class: kernel launches; graph launches are always recorded
+	SampledLaunch    = "launch"    // class: kernel launches; graph launches are always recorded
+	SampledAllocator = "allocator" // class: events of PyTorch's caching allocator. Since 1.5
 
 	SampledCalls  = "calls"  // part: the calls themselves
 	SampledStacks = "stacks" // part: stacks of calls, whose stack status is none without them

@@ -5,6 +5,7 @@ package record
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -16,68 +17,211 @@ import (
 // completeReadings is the number of readings from one that lists all blocks to the next one.
 const completeReadings = 64
 
-// readBlocks starts a goroutine that reads the blocks of a process's caching allocator at regular times, until the
-// recording or the process ends, or the process maps another allocator.
-func (s *Session) readBlocks(pid int) {
+// totalsInterval is the time between readings of an allocator's statistics while its events are sampled.
+const totalsInterval = 100 * time.Millisecond
+
+// readingAge is the age of the last reading above which a process's blocks count as unknown.
+const readingAge = 10 * time.Second
+
+// blockReaders read the blocks of processes' caching allocators at regular times, each in its own goroutine: with
+// Options.BlocksEvery, or when their events begin to be sampled. It is a sampling.BlockReader, and safe for concurrent
+// use.
+type blockReaders struct {
+	session *Session
+
+	mu      sync.Mutex
+	every   time.Duration // time between readings; 0: nothing is read yet
+	totals  bool          // statistics are read, too
+	pids    map[int]bool  // processes that have mapped an allocator
+	watches map[int]*blockWatch
+}
+
+// add adds a process that has mapped a caching allocator, or another one than before.
+func (b *blockReaders) add(pid int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pids[pid] = true
+	if b.every > 0 {
+		b.start(pid)
+	}
+}
+
+// Request starts the readings for a recording that samples events of allocators.
+func (b *blockReaders) Request() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.totals {
+		return
+	}
+	b.totals = true
+	if b.every == 0 || b.every > time.Second {
+		b.every = time.Second
+	}
+	for pid := range b.pids {
+		b.start(pid)
+	}
+}
+
+// start starts the goroutine of a process, and ends an older one. The caller holds b.mu.
+func (b *blockReaders) start(pid int) {
+	if old := b.watches[pid]; old != nil {
+		old.cancel()
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s.blockReaders.replace(pid, cancel)
-	s.helpers.Go(func() {
+	w := &blockWatch{
+		session: b.session, pid: pid, every: b.every, hasTotals: b.totals, known: make(map[int]*knownBlocks),
+		cancel: cancel, window: make(chan struct{}, 1), begin: time.Now(),
+	}
+	b.watches[pid] = w
+	b.session.helpers.Go(func() {
 		defer cancel()
 		go func() {
 			select {
-			case <-s.stop:
+			case <-b.session.stop:
 				cancel()
 			case <-ctx.Done():
 			}
 		}()
-		w := blockWatch{session: s, pid: pid, known: make(map[int]*knownBlocks)}
 		defer w.close()
-		w.run(ctx, s.opt.BlocksEvery)
+		w.run(ctx)
 	})
 }
 
-// blockReaders end the goroutines of readBlocks, by pid. It is safe for concurrent use.
-type blockReaders struct {
-	mu   sync.Mutex
-	stop map[int]context.CancelFunc
-}
-
-// replace ends the goroutine of a process, and stores what ends the new one.
-func (b *blockReaders) replace(pid int, stop context.CancelFunc) {
+// Ready reports whether the blocks of each process are known: read some seconds ago at most, or none. Before a
+// process's first reading it has no reason.
+func (b *blockReaders) Ready() (isReady bool, reason string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if old := b.stop[pid]; old != nil {
-		old()
+	isReady = b.totals
+	for pid, w := range b.watches {
+		known, why := w.isKnown()
+		isReady = isReady && known
+		if why != "" {
+			reason = fmt.Sprintf("process %d: %s", pid, why)
+		}
 	}
-	if b.stop == nil {
-		b.stop = make(map[int]context.CancelFunc)
+	return isReady, reason
+}
+
+// WindowBegins asks for a reading of each process.
+func (b *blockReaders) WindowBegins() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, w := range b.watches {
+		select {
+		case w.window <- struct{}{}:
+		default: // one is waiting already
+		}
 	}
-	b.stop[pid] = stop
 }
 
 // blockWatch reads the blocks of one process at regular times.
 type blockWatch struct {
-	session *Session
-	pid     int
-	memory  *TorchMemory         // nil until the allocator was found
-	known   map[int]*knownBlocks // by device
-	refused string               // why the allocator was not found at the last reading
-	openAt  time.Time            // when to look for the allocator again
+	session   *Session
+	pid       int
+	every     time.Duration
+	hasTotals bool                 // statistics are read, too
+	memory    *TorchMemory         // nil until the allocator was found
+	known     map[int]*knownBlocks // by device
+	refused   string               // why the allocator was not found at the last reading
+	openAt    time.Time            // when to look for the allocator again
+	cancel    context.CancelFunc   // ends run
+	window    chan struct{}        // receives an element when a window of events begins
+	begin     time.Time            // of the watch
+
+	mu     sync.Mutex
+	readAt time.Time // of the last reading that was not refused
+	why    string    // why the last reading was refused; "": it was not
+	isNone bool      // the process has ended, or has no allocator of its own
+}
+
+// isKnown reports whether the blocks are known, and if not, why.
+func (w *blockWatch) isKnown() (bool, string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.isNone || !w.readAt.IsZero() && time.Since(w.readAt) < readingAge:
+		return true, ""
+	case time.Since(w.begin) < torchMemoryWait:
+		return false, ""
+	}
+	return false, w.why
+}
+
+// note stores the result of a reading. isNone says that the process has no blocks.
+func (w *blockWatch) note(why string, isNone bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.why, w.isNone = why, isNone; why == "" {
+		w.readAt = time.Now()
+	}
 }
 
 // openPause is the shortest time between two searches for an allocator: each reads the symbols of its library.
 const openPause = time.Second
 
+// minReadingPause is the shortest time between a reading and one that a window asks for.
+const minReadingPause = 300 * time.Millisecond
+
 // run reads until ctx ends, or the process ends or executes another program.
-func (w *blockWatch) run(ctx context.Context, every time.Duration) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
+func (w *blockWatch) run(ctx context.Context) {
+	blocks := time.NewTimer(w.every)
+	defer blocks.Stop()
+	var totals <-chan time.Time
+	if w.hasTotals {
+		ticker := time.NewTicker(totalsInterval)
+		defer ticker.Stop()
+		totals = ticker.C
+	}
 	for w.readAll(ctx) {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		blocks.Reset(w.every)
+		if !w.wait(ctx, blocks.C, totals) {
 			return
 		}
+	}
+	w.note("", true)
+}
+
+// wait waits for the next reading, and reads statistics meanwhile. It returns false if ctx ended.
+func (w *blockWatch) wait(ctx context.Context, blocks, totals <-chan time.Time) bool {
+	last := time.Now()
+	for {
+		select {
+		case <-blocks:
+			return true
+		case <-w.window:
+			if time.Since(last) >= minReadingPause {
+				return true
+			}
+		case <-totals:
+			w.readTotals()
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// readTotals reads the statistics of all devices once, and passes them to the row writer. It writes nothing for a device
+// whose statistics cannot be read now.
+func (w *blockWatch) readTotals() {
+	if w.memory == nil {
+		return
+	}
+	var rows []format.Row
+	for device := range w.memory.Devices() {
+		t, err := w.memory.ReadStatistics(device)
+		if err != nil || t.Reserved == 0 && t.Allocations == 0 {
+			continue
+		}
+		rows = append(rows, format.Row{
+			Kind: format.KindBlock, Name: format.BlockTotals, StartNs: w.session.clock.UnixNs(uint64(t.AtNs)),
+			Pid: int32(w.pid), Device: int32(device), MemoryKind: format.MemoryTorch,
+			AllocatedBytes: t.Allocated, ReservedBytes: t.Reserved, Bytes: t.Peak,
+			Value: float64(t.Allocations), Counter: t.Frees,
+		})
+	}
+	if len(rows) > 0 {
+		w.session.pipeline.writer.Send(rows)
 	}
 }
 
@@ -112,8 +256,10 @@ func (w *blockWatch) readAll(ctx context.Context) bool {
 		case err != nil:
 			return w.refuse(err)
 		case r.Refused != nil:
+			w.note(r.Refused.Error(), false)
 			w.send(device, nil, r.Refused)
 		default:
+			w.note("", false)
 			w.send(device, r.State, nil)
 		}
 	}
@@ -128,6 +274,7 @@ func (w *blockWatch) refuse(err error) bool {
 			return false
 		}
 	}
+	w.note(err.Error(), errors.Is(err, torchallocator.ErrUnused))
 	if text := err.Error(); text != w.refused && !errors.Is(err, torchallocator.ErrUnused) {
 		w.refused = text
 		w.send(-1, nil, err)

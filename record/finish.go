@@ -143,6 +143,7 @@ func (s *Session) finalMeta(detachNs int64) format.Meta {
 	meta.Cost.DetachNs = detachNs
 	held := s.holds.stats
 	meta.Cost.Holds, meta.Cost.HeldNs, meta.Cost.Unheld = held.Holds, held.HeldNs, held.Unreleased
+	meta.Cost.Probes = s.sampler.ProbeCost()
 	meta.Cost.BPFRunNs, meta.Cost.BPFRuns = s.probes.ReadRunTimes()
 	return meta
 }

@@ -147,8 +147,9 @@ func TestRandomGPUTimes(t *testing.T) {
 				run := recordOperationsWith(t, func(opt *Options) {
 					opt.GPUTime, opt.NVMLInterval = p.rate, time.Second
 					if p.isSampled { // in windows of at least 100 ms in each second
-						opt.MaxOverheadPct, opt.governor.LaunchShare = 2, 1
+						opt.MaxOverheadPct, opt.governor.SampledShare = 2, 1
 						opt.governor.MinPeriod, opt.governor.MaxPeriod = time.Second, time.Second
+						opt.governor.MostInSecond = 1000
 					}
 				}, p.channels, p.args...)
 				run.check()

@@ -81,13 +81,15 @@ type Options struct {
 	// expensive.
 	ModuleClasses bool
 	// MaxOverheadPct limits the time that probes cost the busiest thread, in percent of the
-	// thread's time. Above the limit, kernel launches are recorded for a share of the time only, and
-	// fewer stacks are unwound. 0: no limit.
+	// thread's time. Above the limit, kernel launches and allocator events are recorded for a share of the time only,
+	// and fewer stacks are unwound. 0: no limit.
 	MaxOverheadPct float64
 	// EmptyProbes makes the BPF programs return at once, and leaves out return probes of launches. A
 	// benchmark measures with it what the probes cost at least.
 	EmptyProbes bool
-	// Allocator selects the source of PyTorch allocator events.
+	// Allocator selects the source of PyTorch allocator events. With library.AllocatorModeAuto they are recorded in
+	// windows if they do not fit MaxOverheadPct, and the blocks are read from the memory of the processes meanwhile.
+	// With Triggers or Tap, all events are recorded.
 	Allocator library.AllocatorMode
 	// NoEarlierBlocks leaves out the blocks that PyTorch's allocator had before the recording. Otherwise their
 	// bookkeeping is read once from the memory of each process whose allocator is recorded.

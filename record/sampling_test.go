@@ -24,6 +24,7 @@ import (
 func fastGovernor() overhead.GovernorPolicy {
 	p := overhead.DefaultGovernorPolicy
 	p.Window, p.MinPeriod, p.MaxPeriod = 100*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond
+	p.MinWindow, p.MostInSecond = 100*time.Millisecond, 1000
 	return p
 }
 

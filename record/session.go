@@ -12,6 +12,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/clock"
 	"github.com/gpurec/gpurec/record/host"
+	"github.com/gpurec/gpurec/record/library"
 	"github.com/gpurec/gpurec/record/liveset"
 	"github.com/gpurec/gpurec/record/overhead"
 	"github.com/gpurec/gpurec/record/privilege"
@@ -49,7 +50,7 @@ type Session struct {
 	threadStates *threadstate.Recorder
 	// earlierBlocks has an element for each process whose blocks are being read.
 	earlierBlocks chan struct{}
-	blockReaders  blockReaders
+	blockReaders  *blockReaders
 	// triggers keeps parts of a ring; nil: no trigger was asked for.
 	triggers *triggerLoop
 	// census reads the communicators of all processes at the start, at silence, and at the end.
@@ -86,9 +87,10 @@ func Start(opt Options) (_ *Session, err error) {
 	if !opt.NoEarlierBlocks {
 		targets.OnEarlierAllocator = s.readEarlierBlocks
 	}
-	if opt.BlocksEvery > 0 {
-		targets.OnAllocator = s.readBlocks
+	s.blockReaders = &blockReaders{
+		session: s, every: opt.BlocksEvery, pids: make(map[int]bool), watches: make(map[int]*blockWatch),
 	}
+	targets.OnAllocator = s.blockReaders.add
 	if s.targets, err = target.Open(targets); err != nil {
 		return nil, err
 	}
@@ -258,6 +260,10 @@ func (s *Session) firstRows() []format.Row {
 // startHelpers starts all goroutines except the pipeline's. They end when s.stop is closed.
 func (s *Session) startHelpers() {
 	s.sampler = sampling.Sampler{Probes: s.probes, Recorder: s.pipeline.writer, Clock: s.clock, Warn: s.warn}
+	// Triggers and Tap follow the memory by single events.
+	if s.opt.Allocator == library.AllocatorModeAuto && s.triggers == nil && s.opt.Tap == nil {
+		s.sampler.Blocks = s.blockReaders
+	}
 	if s.opt.MaxOverheadPct > 0 { // it also measures run times
 		s.helpers.Go(func() { s.sampler.LimitOverhead(s.opt.governor, s.opt.MaxOverheadPct, s.stop) })
 	} else {

@@ -143,6 +143,15 @@ func (m *TorchMemory) Read(ctx context.Context, device int) (TorchReading, error
 	return r, nil
 }
 
+// ReadStatistics reads the statistics of a device, without its blocks, after a reading of the blocks was accepted. It
+// returns errors of package torchallocator, and ErrBlocked.
+func (m *TorchMemory) ReadStatistics(device int) (torchallocator.Statistics, error) {
+	if m.blocked != nil {
+		return torchallocator.Statistics{}, ErrBlocked
+	}
+	return m.reader.ReadStatistics(device)
+}
+
 // read reads a device, and checks that the process still is the same program.
 func (m *TorchMemory) read(ctx context.Context, device int) (TorchReading, error) {
 	r := TorchReading{Device: device, UnixNs: time.Now().UnixNano()}

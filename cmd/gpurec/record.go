@@ -51,8 +51,10 @@ of an equal-looking call, and marks the reused stack as inferred. With --stacks 
 unwinds every call. With --stacks fp it follows frame pointers, which starts faster but
 misses frames.
 
-PyTorch: by default gpurec records every tensor, segment and out-of-memory error. With
---allocator=light it records a third fewer events: block sizes instead of tensor sizes,
+PyTorch: by default gpurec records every tensor, segment and out-of-memory error, if that
+fits --max-overhead. Otherwise it records windows of these events, and reads all blocks from
+the memory of the process every second: live memory and leaks stay known.
+--allocator=full records every event, whatever it costs. With --allocator=light it records a third fewer events: block sizes instead of tensor sizes,
 and totals. This is also the fallback for PyTorch builds that expose nothing else.
 What was allocated before, gpurec reads once from the memory of the process. With
 --blocks-every 1s it reads all blocks again every second. This costs the process nothing
@@ -62,9 +64,9 @@ measurable, so with --allocator=off it shows for hours which sizes of blocks gro
 Overhead: above 8,000 kernel launches a second, gpurec records the duration and result of
 launches for 1 second in 10. It stops recording getters such as cuCtxGetCurrent above
 2,000 calls a second. --keep-returns and --keep-getters turn these two limits off.
-Above --max-overhead, gpurec records kernel launches only part of the time, and
-unwinds fewer stacks. Reports then estimate the number of launches. It always records all
-other calls. With --max-overhead off it records everything.
+Above --max-overhead, gpurec records kernel launches and PyTorch's tensors only part of the
+time, and unwinds fewer stacks. Reports then estimate the number of launches. It always
+records all other calls. With --max-overhead off it records everything.
 
 GPU times: with --gpu-time, gpurec reads the start times of GPU operations, and the end times
 of copies between host and device, from the driver's memory. With auto it reads at launches,
@@ -144,8 +146,8 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 	flags.BoolVar(&f.opt.WaitForLibrary, "wait", false, "wait until the process loads libcuda.so.1")
 	flags.StringVar(&f.buffer, "buffer", "32MiB", "`SIZE` of the ring buffer; a power of two")
 	flags.StringVar(&f.opt.Stacks, "stacks", f.opt.Stacks, "stack `MODE`: auto, full, fp (frame pointers) or off")
-	flags.Var((*allocatorFlag)(&f.opt.Allocator), "allocator", "PyTorch allocator `MODE`: auto (every tensor), "+
-		"light or off")
+	flags.Var((*allocatorFlag)(&f.opt.Allocator), "allocator", "PyTorch allocator `MODE`: auto (every tensor, in windows above "+
+		"--max-overhead), full (every tensor), light or off")
 	flags.Lookup("allocator").NoOptDefVal = string(library.AllocatorModeAuto)
 	flags.DurationVar(
 		&f.opt.BlocksEvery,

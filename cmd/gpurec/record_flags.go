@@ -60,11 +60,12 @@ var stackModes = []string{probe.StacksAuto, probe.StacksFull, probe.StacksFP, pr
 
 var allocatorModes = []string{
 	string(library.AllocatorModeAuto),
+	string(library.AllocatorModeFull),
 	string(library.AllocatorModeLight),
 	string(library.AllocatorModeOff),
 }
 
-// allocatorFlag parses the flag --allocator: auto, light, off, or a boolean as in older releases.
+// allocatorFlag parses the flag --allocator: auto, full, light, off, or a boolean as in older releases.
 type allocatorFlag library.AllocatorMode
 
 func (f *allocatorFlag) String() string { return string(*f) }
@@ -79,7 +80,7 @@ func (f *allocatorFlag) Set(value string) error {
 		}
 	}
 	if !slices.Contains(allocatorModes, value) {
-		return errors.New("must be auto, light or off")
+		return errors.New("must be auto, full, light or off")
 	}
 	*f = allocatorFlag(value)
 	return nil

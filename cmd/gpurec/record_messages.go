@@ -99,6 +99,9 @@ func (f *recordFlags) printResult(r record.Result) {
 		units.FormatBytes(c.RSSBytes),
 		perEvent,
 	)
+	if c.Probes != nil && c.Probes.Seconds > 1 {
+		message.Notef("%s", describeProbeCost(c.Probes))
+	}
 	if r.Host != nil && r.Host.Switches > 0 && seconds > 0 {
 		message.Notef("%s", describeSwitchCost(r.Host, seconds))
 	}
@@ -210,6 +213,20 @@ func describeSwitchCost(h *format.HostFact, seconds float64) string {
 		cost("context switches", h.Switches, h.TargetSwitches, h.SwitchNs, h.TargetSwitchNs)
 	if h.Wakings > 0 {
 		text += "; " + cost("wake-ups", h.Wakings, h.TargetWakings, h.WakingNs, h.TargetWakingNs)
+	}
+	return text
+}
+
+// describeProbeCost says what the probes cost the recorded program.
+func describeProbeCost(c *format.ProbeCost) string {
+	text := fmt.Sprintf("probes took %.1f %% of the busiest thread's time, at most %.1f %% in a second", c.MeanPct,
+		max(c.WorstPct, 0))
+	if c.OverLimit > 0 {
+		text += fmt.Sprintf("; %s of %d were above --max-overhead %g%%", units.CountWithNoun(c.OverLimit, "second"),
+			c.Seconds, c.LimitPct)
+	}
+	if c.IsAssumed {
+		text += " (assumed: run times of BPF programs cannot be measured)"
 	}
 	return text
 }

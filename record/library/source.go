@@ -21,7 +21,10 @@ type AllocatorMode string
 const (
 	// AllocatorModeAuto probes record_trace, with three events per tensor. If record_trace cannot
 	// be probed, it works like AllocatorModeLight.
+	// Above Options.MaxOverheadPct of package record, it records windows of events.
 	AllocatorModeAuto AllocatorMode = "auto"
+	// AllocatorModeFull is AllocatorModeAuto, but records every event whatever it costs.
+	AllocatorModeFull AllocatorMode = "full"
 	// AllocatorModeLight probes the allocator's reports to profilers, with two events per tensor.
 	// They lack requested sizes, streams, pools, segments and failed requests.
 	AllocatorModeLight AllocatorMode = "light"

@@ -4,93 +4,88 @@ package overhead
 
 import "time"
 
-// GovernorPolicy sets the intervals and thresholds of a Governor.
-type GovernorPolicy struct {
-	// Tick is the time between two measurements.
-	Tick time.Duration
-	// Aim is the share of the limit that the Governor aims at, from 0 to 1.
-	Aim float64
-	// Debt is the probe time above the aim after which launches are sampled.
-	Debt time.Duration
-	// Window is the shortest time for which launches are recorded while they are sampled. A window
-	// and the pause after it last between MinPeriod and MaxPeriod. At MaxPeriod, a window may be
-	// shorter.
-	Window, MinPeriod, MaxPeriod time.Duration
-	// LaunchShare is the share of the limit that launches get even if other calls exceed the limit.
-	LaunchShare float64
-	// StackShare is the least share of the limit for unwinding. MaxUnwinding is the largest share
-	// of its time that a thread may spend on unwinding.
-	StackShare, MaxUnwinding float64
-	// RelaxWindows is the number of consecutive windows below RelaxBelow after which launches are no
-	// longer sampled. RelaxBelow is a share of the aim.
-	RelaxWindows int
-	RelaxBelow   float64
-	// A pause ends after QuietTicks ticks without any call. If the launches had not stopped, the
-	// pauses after the next QuietErrors windows do not end early.
-	QuietTicks, QuietErrors int
-}
-
-// DefaultGovernorPolicy decides ten times a second. While sampling, it records launches for at
-// least 250 ms in every 2 to 12 s.
-var DefaultGovernorPolicy = GovernorPolicy{
-	Tick:         100 * time.Millisecond,
-	Aim:          0.8,
-	Debt:         10 * time.Millisecond,
-	Window:       250 * time.Millisecond,
-	MinPeriod:    2 * time.Second,
-	MaxPeriod:    12 * time.Second,
-	LaunchShare:  0.1,
-	StackShare:   0.2,
-	MaxUnwinding: 0.2,
-	RelaxWindows: 2,
-	RelaxBelow:   0.7,
-	QuietTicks:   2,
-	QuietErrors:  10,
-}
-
 // Governor keeps the overhead of probes below a limit. It decides from measurements whether kernel
-// launches are recorded, and how much time a thread may spend on unwinding. Memory calls, allocator
-// events, copies, waits and all other calls are always recorded. It is not safe for concurrent use.
+// launches and events of PyTorch's allocator are recorded all the time or in windows, and how much time a thread may
+// spend on unwinding. All other calls, such as memory calls, copies and waits, are always recorded. It is not safe for
+// concurrent use.
 type Governor struct {
 	policy   GovernorPolicy
 	limitPct float64
+	account  *Account
 
-	sampling  bool // launches are recorded in windows only
-	recording bool // launches are recorded now
-	ticksLeft int  // of the current window or pause
+	sampleable Kinds // may be sampled
+	sampled    Kinds // are recorded in windows only
+	isPause    bool  // sampled kinds are not recorded now
 
-	debtPct  float64 // overhead above the aim, summed over ticks, in percent of a tick
-	over     int     // consecutive ticks above the limit that sampling of launches cannot change
-	relaxing int     // consecutive windows with low overhead
-	quiet    int     // consecutive ticks of a pause without any call
+	left    time.Duration // of the present window or pause
+	debt    time.Duration // probe time above the aim
+	relaxed int           // consecutive windows in which a sampled kind would fit
+	quiet   time.Duration // for how long no call was made in the present pause
 	// endedQuiet is true in a window that began because no calls were made. quietBlocked is the
 	// number of windows before a pause may end early again.
 	endedQuiet   bool
 	quietBlocked int
 
-	window, pause average // of the current or last window and pause
-	reported      bool    // the limit cannot be kept, and the caller knows
+	window, pause average       // of the present or last window, with the time of its switches, and pause
+	switching     time.Duration // how long switching to the present or last window, and from it, took
+	last          Measurement
+	over          time.Duration // for how long the limit could not be kept
+	reported      bool          // the limit cannot be kept, and the caller knows
 }
 
 // NewGovernor returns a Governor that keeps the overhead below limitPct percent. It starts without
-// sampling.
+// sampling, and may sample launches only.
 func NewGovernor(policy GovernorPolicy, limitPct float64) *Governor {
-	return &Governor{policy: policy, limitPct: limitPct, recording: true}
+	return &Governor{policy: policy, limitPct: limitPct, account: NewAccount(limitPct), sampleable: Launches}
 }
 
-// RecordsLaunches reports whether launches are recorded until the next measurement.
-func (g *Governor) RecordsLaunches() bool { return g.recording }
+// Account returns the overhead so far.
+func (g *Governor) Account() *Account { return g.account }
 
-// SamplesLaunches reports whether launches are recorded in windows only.
-func (g *Governor) SamplesLaunches() bool { return g.sampling }
+// SetSampleable sets the kinds that may be sampled. Others are recorded all the time.
+func (g *Governor) SetSampleable(kinds Kinds) { g.sampleable = kinds }
+
+// Sampled returns the kinds that are recorded in windows only.
+func (g *Governor) Sampled() Kinds { return g.sampled }
+
+// NeedsEvents reports whether events of the allocator should be sampled, or are.
+func (g *Governor) NeedsEvents() bool {
+	if g.sampled.Has(AllocatorEvents) {
+		return true
+	}
+	full := g.window.mean()
+	return full.AllocatorPct > g.sampledPct() && full.ProbePct()+g.stacksPct() > g.aimPct()
+}
+
+// FullPct returns the overhead while all kinds are recorded, in percent, without unwinding.
+func (g *Governor) FullPct() float64 { return g.window.mean().ProbePct() }
+
+// Missing returns the kinds that are not recorded until the next measurement.
+func (g *Governor) Missing() Kinds {
+	if g.isPause {
+		return g.sampled
+	}
+	return 0
+}
+
+// Next returns the time until the next measurement.
+func (g *Governor) Next() time.Duration {
+	switch {
+	case g.sampled == 0:
+		return g.policy.Tick
+	case g.isPause:
+		return max(time.Millisecond, min(g.policy.Tick, g.left))
+	}
+	return max(time.Millisecond, min(g.policy.WindowTick, g.left))
+}
 
 // UnwindShare returns the share of its time that a thread may spend on unwinding, from 0 to 1.
 func (g *Governor) UnwindShare() float64 {
 	least := g.policy.StackShare * g.limitPct / 100
-	if g.sampling || g.window.ticks == 0 {
+	if g.sampled != 0 || g.window.seconds == 0 {
 		return least
 	}
-	return min(g.policy.MaxUnwinding, max(least, (g.aimPct()-g.window.last.OverheadPct)/100))
+	return min(g.policy.MaxUnwinding, max(least, (g.aimPct()-g.last.ProbePct())/100))
 }
 
 // aimPct returns the overhead that the Governor aims at, in percent.
@@ -99,151 +94,196 @@ func (g *Governor) aimPct() float64 { return g.policy.Aim * g.limitPct }
 // stacksPct returns the overhead of unwinding that is always allowed, in percent.
 func (g *Governor) stacksPct() float64 { return g.policy.StackShare * g.limitPct }
 
-// Decide takes the measurement of the last tick and decides about the next tick. gaveUp is true in
+// sampledPct returns the overhead that sampled kinds may have at any rate, in percent.
+func (g *Governor) sampledPct() float64 { return g.policy.SampledShare * g.limitPct }
+
+// costPct returns the overhead of a measurement with unwinding. UnwindPct is of all threads, and the ration bounds that
+// of the busiest one.
+func (g *Governor) costPct(m *Measurement) float64 {
+	const urgent = 2 // urgent stacks may be ahead of the ration by as much again
+	return m.ProbePct() + min(m.UnwindPct, urgent*100*g.UnwindShare())
+}
+
+// Decide takes the measurement of the time since the last one and decides about the next time. gaveUp is true in
 // the first call in which the Governor finds that it cannot keep the limit.
-func (g *Governor) Decide(m Measurement) (gaveUp bool) {
+func (g *Governor) Decide(m Measurement, d time.Duration) (gaveUp bool) {
+	g.account.Add(g.costPct(&m), d.Seconds())
+	g.last = m
 	switch {
-	case !g.sampling:
+	case g.sampled == 0:
 		g.window = average{}
-		g.window.add(m)
-		g.watch(m)
-	case g.recording:
-		g.decideInWindow(m)
+		g.window.add(m, d.Seconds())
+		g.watch(m, d)
+	case g.isPause:
+		g.decideInPause(m, d)
 	default:
-		g.decideInPause(m)
+		g.decideInWindow(m, d)
 	}
-	if g.reported || m.OthersPct+g.sampledLaunchPct() <= g.limitPct {
+	g.sampled &= g.sampleable
+	g.isPause = g.isPause && g.sampled != 0
+	return g.noteExcess(&m, d)
+}
+
+// Switched takes the measurement of the time in which the probes of a window were attached or removed. That time is
+// part of the window's cost.
+func (g *Governor) Switched(m Measurement, d time.Duration) {
+	g.account.Add(g.costPct(&m), d.Seconds())
+	g.window.add(m, d.Seconds())
+	g.switching += d
+}
+
+// noteExcess reports whether the limit could not be kept for 3 s, once.
+func (g *Governor) noteExcess(m *Measurement, d time.Duration) bool {
+	full := g.window.mean()
+	kept := (Launches | AllocatorEvents) &^ g.sampled
+	base := m.OthersPct + m.KindsPct(kept)
+	if g.reported || base+min(full.KindsPct(g.sampled), g.sampledPct()) <= g.limitPct {
 		g.over = 0
 		return false
 	}
-	g.over++
-	g.reported = time.Duration(g.over)*g.policy.Tick >= 3*time.Second
+	g.over += d
+	g.reported = g.over >= 3*time.Second
 	return g.reported
 }
 
-// sampledLaunchPct returns the overhead of launches if they are sampled as little as possible.
-func (g *Governor) sampledLaunchPct() float64 {
-	return min(g.window.mean().LaunchPct, g.policy.LaunchShare*g.limitPct)
-}
-
 // watch begins to sample when the overhead has been above the aim for too long.
-func (g *Governor) watch(m Measurement) {
-	costPct := m.OverheadPct + min(m.UnwindPct, g.stacksPct())
-	g.debtPct = max(0, g.debtPct+costPct-g.aimPct())
-	if g.debtPct*float64(g.policy.Tick)/100 < float64(g.policy.Debt) ||
-		m.LaunchPct < g.policy.LaunchShare*g.limitPct {
+func (g *Governor) watch(m Measurement, d time.Duration) {
+	excessPct := m.ProbePct() + min(m.UnwindPct, g.stacksPct()) - g.aimPct()
+	g.debt = max(0, g.debt+time.Duration(excessPct/100*float64(d)))
+	if g.debt < g.policy.Debt {
 		return
 	}
-	g.sampling, g.debtPct = true, 0
-	g.startPause()
+	if g.sampled = g.choose(m, g.aimPct()); g.sampled != 0 {
+		g.debt, g.switching, g.relaxed = 0, 0, 0
+		g.startPause()
+	}
 }
 
-// decideInWindow ends the window in time. A process that makes no calls gets a longer window.
-func (g *Governor) decideInWindow(m Measurement) {
-	if g.endedQuiet && m.LaunchPct > 0 {
+// choose returns the kinds that must be sampled for an overhead of aimPct, if they cost as measured.
+func (g *Governor) choose(m Measurement, aimPct float64) (kinds Kinds) {
+	room := aimPct - g.stacksPct() - m.OthersPct - m.KindsPct((Launches|AllocatorEvents)&^g.sampleable)
+	if m.KindsPct(g.sampleable) <= room {
+		return 0
+	}
+	kept := map[Kinds]float64{Launches: g.policy.KeptLaunches, AllocatorEvents: g.policy.KeptEvents}
+	for _, kind := range g.sampleable.List() {
+		if m.KindsPct(kind) > max(g.sampledPct(), kept[kind]*room) {
+			kinds |= kind
+		}
+	}
+	return kinds
+}
+
+// decideInWindow ends the window in time, or when the overhead of the last second leaves no room. A process that makes
+// no calls gets a longer window.
+func (g *Governor) decideInWindow(m Measurement, d time.Duration) {
+	if g.endedQuiet && m.KindsPct(g.sampled) > 0 {
 		g.endedQuiet, g.quietBlocked = false, g.policy.QuietErrors
 	}
-	g.window.add(m)
-	if g.ticksLeft--; g.ticksLeft > 0 {
+	g.window.add(m, d.Seconds())
+	g.left -= d
+	nextPct := g.window.mean().ProbePct() * (g.policy.WindowTick + g.switching/2).Seconds()
+	if g.left > 0 && g.account.LastSecondPct()+nextPct <= g.policy.MostInSecond*g.limitPct {
 		return
 	}
 	if g.window.isQuiet() {
-		g.window, g.ticksLeft = average{}, 1
+		g.window, g.left = average{}, g.policy.WindowTick
 		return
 	}
 	g.endedQuiet = false
 	g.quietBlocked = max(0, g.quietBlocked-1)
-	if g.window.mean().OverheadPct+g.stacksPct() < g.policy.RelaxBelow*g.aimPct() {
-		g.relaxing++
-	} else {
-		g.relaxing = 0
+	if g.relax(); g.sampled != 0 {
+		g.startPause()
 	}
-	if g.relaxing >= g.policy.RelaxWindows {
-		g.sampling, g.relaxing = false, 0
+}
+
+// relax changes the kinds that are sampled after a window: more at once, fewer after some windows.
+func (g *Governor) relax() {
+	full := g.window.mean()
+	needed := g.choose(full, g.policy.RelaxBelow*g.aimPct())
+	g.sampled |= g.choose(full, g.aimPct())
+	if g.sampled&^needed == 0 {
+		g.relaxed = 0
 		return
 	}
-	g.startPause()
+	if g.relaxed++; g.relaxed >= g.policy.RelaxWindows {
+		g.sampled, g.relaxed = g.sampled&needed, 0
+	}
 }
 
 // decideInPause ends the pause in time, or when the process makes no calls any more.
-func (g *Governor) decideInPause(m Measurement) {
-	g.pause.add(m)
-	g.ticksLeft--
-	if m.IsQuiet {
-		g.quiet++
-	} else {
+func (g *Governor) decideInPause(m Measurement, d time.Duration) {
+	g.pause.add(m, d.Seconds())
+	g.left -= d
+	g.extendSampling(m)
+	if g.quiet += d; !m.IsQuiet {
 		g.quiet = 0
 	}
-	stopped := g.quiet >= g.policy.QuietTicks && g.quietBlocked == 0
-	if g.ticksLeft > 0 && !stopped {
+	stopped := g.quiet >= g.policy.QuietTime && g.quietBlocked == 0
+	if g.left > 0 && !stopped {
 		return
 	}
 	g.endedQuiet = stopped
 	window, _ := g.schedule()
-	g.recording, g.window, g.ticksLeft = true, average{}, g.ticks(window)
+	g.isPause, g.left = false, max(g.policy.MinWindow, window-g.switching)
+	g.window, g.switching = average{}, 0
 }
 
-// startPause begins a time without launches.
+// extendSampling samples more kinds in a pause, if those that are still recorded cost too much.
+func (g *Governor) extendSampling(m Measurement) {
+	full := g.window.mean()
+	if !g.sampled.Has(AllocatorEvents) {
+		full.AllocatorPct = max(full.AllocatorPct, m.AllocatorPct)
+	}
+	if !g.sampled.Has(Launches) {
+		full.LaunchPct = max(full.LaunchPct, m.LaunchPct)
+	}
+	if more := g.choose(full, g.aimPct()) &^ g.sampled; more != 0 {
+		g.sampled |= more
+		g.window = average{}
+		g.window.add(full, g.policy.WindowTick.Seconds())
+		g.relaxed = 0
+		g.startPause()
+	}
+}
+
+// startPause begins a time without the sampled kinds.
 func (g *Governor) startPause() {
 	_, pause := g.schedule()
-	g.recording, g.pause, g.quiet, g.ticksLeft = false, average{}, 0, g.ticks(pause)
+	g.isPause, g.pause, g.quiet, g.left = true, average{}, 0, pause
 }
 
-// ticks returns a duration in ticks, at least 1.
-func (g *Governor) ticks(d time.Duration) int { return max(1, int((d+g.policy.Tick/2)/g.policy.Tick)) }
-
-// schedule returns the lengths of the next window and pause. Their ratio makes the average overhead
-// the aim.
+// schedule returns the lengths of the next window, with its switches, and pause. Their ratio makes the average overhead
+// the aim. No second exceeds its share of the limit.
 func (g *Governor) schedule() (window, pause time.Duration) {
 	full := g.window.mean()
-	launchPct, pausePct := full.LaunchPct, 0.0
-	if g.pause.ticks > 0 {
-		pausePct = g.pause.mean().LaunchPct // perf uprobes stay in place
+	sampledPct, pausePct := full.KindsPct(g.sampled), 0.0
+	if g.pause.seconds > 0 {
+		m := g.pause.mean()
+		pausePct = m.KindsPct(g.sampled) // perf uprobes stay in place
 	}
-	allowedPct := max(g.aimPct()-full.OthersPct-g.stacksPct(), g.policy.LaunchShare*g.limitPct)
-	share := 1.0
-	if launchPct > pausePct {
-		share = min(1, max(0, allowedPct-pausePct)/(launchPct-pausePct))
+	basePct := full.ProbePct() - sampledPct + g.stacksPct()
+	share, second := 1.0, 1.0 // second: of the most expensive second, the part that may be a window
+	if sampledPct > pausePct {
+		ratio := func(aimPct float64) float64 {
+			allowed := max(aimPct-basePct, g.sampledPct())
+			return min(1, max(0, allowed-pausePct)/(sampledPct-pausePct))
+		}
+		share, second = ratio(g.aimPct()), ratio(g.policy.MostInSecond*g.limitPct)
 	}
-	period := float64(g.policy.MaxPeriod)
+	period := g.policy.MaxPeriod.Seconds()
 	if share > 0 {
-		period = min(period, max(float64(g.policy.MinPeriod), float64(g.policy.Window)/share))
+		period = min(period, max(g.policy.MinPeriod.Seconds(), g.policy.Window.Seconds()/share))
 	}
-	window = max(g.policy.Tick, time.Duration(share*period))
-	return window, max(g.policy.Tick, time.Duration(period)-window)
-}
-
-// average is the mean of the measurements of some ticks.
-type average struct {
-	ticks int
-	sum   Measurement
-	last  Measurement
-}
-
-// add adds the measurement of one tick.
-func (a *average) add(m Measurement) {
-	a.ticks++
-	a.last = m
-	a.sum.OverheadPct += m.OverheadPct
-	a.sum.LaunchPct += m.LaunchPct
-	a.sum.OthersPct += m.OthersPct
-	a.sum.AllocatorPct += m.AllocatorPct
-}
-
-// isQuiet reports whether no call was made.
-func (a *average) isQuiet() bool { return a.sum.OverheadPct == 0 }
-
-// mean returns the mean overhead.
-func (a *average) mean() Measurement {
-	n := float64(max(1, a.ticks))
-	return Measurement{
-		OverheadPct: a.sum.OverheadPct / n, LaunchPct: a.sum.LaunchPct / n,
-		OthersPct: a.sum.OthersPct / n, AllocatorPct: a.sum.AllocatorPct / n,
+	length := max(g.policy.MinWindow.Seconds(), min(second, share*period))
+	if share > 0 {
+		period = min(period, max(g.policy.MinPeriod.Seconds(), length/share))
 	}
+	toDuration := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+	return toDuration(length), max(g.policy.WindowTick, toDuration(period-length))
 }
 
-// WindowShare returns the share of time for which launches are recorded while they are sampled, from
-// 0 to 1.
+// WindowShare returns the share of time for which sampled kinds are recorded, from 0 to 1.
 func (g *Governor) WindowShare() float64 {
 	window, pause := g.schedule()
 	return float64(window) / float64(window+pause)
@@ -252,9 +292,9 @@ func (g *Governor) WindowShare() float64 {
 // AveragePct returns the mean overhead of windows and pauses without unwinding, in percent.
 func (g *Governor) AveragePct() float64 {
 	full := g.window.mean()
-	if !g.sampling {
-		return full.OverheadPct
+	if g.sampled == 0 {
+		return full.ProbePct()
 	}
-	share := g.WindowShare()
-	return full.OthersPct + share*full.LaunchPct + (1-share)*g.pause.mean().LaunchPct
+	share, paused := g.WindowShare(), g.pause.mean()
+	return full.ProbePct() - (1-share)*(full.KindsPct(g.sampled)-paused.KindsPct(g.sampled))
 }

@@ -6,74 +6,187 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"strings"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// load is a program with constant overhead, in percent: launches and other calls.
-type load struct{ launches, others float64 }
+// load is a program with constant overhead while everything is recorded, in percent.
+type load struct{ launches, events, others float64 }
 
-// measure returns the measurement of a tick.
-func (l load) measure(recordsLaunches bool) Measurement {
-	launches := 0.0
-	if recordsLaunches {
-		launches = l.launches
+// measure returns the measurement of a time without some kinds.
+func (l load) measure(missing Kinds) Measurement {
+	if missing.Has(Launches) {
+		l.launches = 0
+	}
+	if missing.Has(AllocatorEvents) {
+		l.events = 0
 	}
 	return Measurement{
-		OverheadPct: launches + l.others, LaunchPct: launches, OthersPct: l.others,
-		IsQuiet: launches+l.others == 0,
+		LaunchPct: l.launches, AllocatorPct: l.events, OthersPct: l.others,
+		IsQuiet: l.launches+l.events+l.others == 0,
 	}
 }
 
-// observe runs a governor for some ticks of a program. It returns one letter for each tick: R if
-// launches were recorded, "-" if not, and "!" after a tick in which the governor gave up.
-func observe(g *Governor, ticks int, l load) string {
-	var b strings.Builder
-	for range ticks {
-		letter := byte('R')
-		if !g.RecordsLaunches() {
-			letter = '-'
-		}
-		b.WriteByte(letter)
-		if g.Decide(l.measure(g.RecordsLaunches())) {
-			b.WriteByte('!')
-		}
-	}
-	return b.String()
+// switchTime is how long the probes of a window are attached or removed. Half of it they are hit.
+const switchTime = 20 * time.Millisecond
+
+// observation is what a Governor did for some time.
+type observation struct {
+	seconds  float64
+	costPct  float64           // mean
+	recorded map[Kinds]float64 // seconds in which a kind was recorded
+	windows  int               // that began
+	gaveUp   int               // how often Decide said so
+	sampled  []Kinds           // sets of sampled kinds, in order of time
+	pauses   []float64         // lengths of the pauses, s
 }
 
-func TestGovernorDecisions(t *testing.T) {
+// observe runs a governor for some time of a program. noise is the share of noisy measurements.
+func observe(g *Governor, d time.Duration, l load, noise float64, random *rand.Rand) (o observation) {
+	o.recorded = make(map[Kinds]float64)
+	pause := 0.0
+	account := func(m Measurement, d time.Duration) {
+		o.seconds += d.Seconds()
+		o.costPct += m.ProbePct() * d.Seconds()
+	}
+	for o.seconds < d.Seconds() {
+		missing, next := g.Missing(), g.Next()
+		m := l.measure(missing)
+		account(m, next)
+		for _, kind := range []Kinds{Launches, AllocatorEvents} {
+			if !missing.Has(kind) {
+				o.recorded[kind] += next.Seconds()
+			}
+		}
+		if missing != 0 {
+			pause += next.Seconds()
+		}
+		if noise > 0 && random.Float64() < noise {
+			m.LaunchPct *= 2
+		}
+		if g.Decide(m, next) {
+			o.gaveUp++
+		}
+		if n := len(o.sampled); n == 0 || o.sampled[n-1] != g.Sampled() {
+			o.sampled = append(o.sampled, g.Sampled())
+		}
+		if g.Missing() == missing {
+			continue
+		}
+		if g.Missing() == 0 {
+			o.windows++
+			o.pauses, pause = append(o.pauses, pause), 0
+		}
+		during := l.measure(g.Missing() & missing)
+		during.LaunchPct, during.AllocatorPct = during.LaunchPct/2, during.AllocatorPct/2
+		account(during, switchTime)
+		g.Switched(during, switchTime)
+	}
+	o.costPct /= o.seconds
+	return o
+}
+
+// newGovernor returns a Governor that may sample all kinds.
+func newGovernor(limitPct float64) *Governor {
+	g := NewGovernor(DefaultGovernorPolicy, limitPct)
+	g.SetSampleable(Launches | AllocatorEvents)
+	return g
+}
+
+// TestGovernorChoosesKinds checks which kinds are sampled.
+func TestGovernorChoosesKinds(t *testing.T) {
 	testclass.Unit(t)
-	r, p := func(n int) string { return strings.Repeat("R", n) }, func(n int) string { return strings.Repeat("-", n) }
 	for name, c := range map[string]struct {
-		phases []load
-		ticks  int
-		want   string
+		load       load
+		sampleable Kinds
+		want       Kinds
+		gaveUp     int
 	}{
-		"below the limit":      {[]load{{launches: 3}}, 30, r(30)},
-		"a moment above it":    {[]load{{launches: 3}, {launches: 8}, {launches: 3}}, 2, r(6)},
-		"far above it":         {[]load{{launches: 30, others: 0.1}}, 30, r(1) + p(23) + r(2) + p(4)},
-		"a little above it":    {[]load{{launches: 4.4, others: 0.1}}, 46, r(20) + p(7) + r(13) + p(6)},
-		"in windows":           {[]load{{launches: 12, others: 0.1}}, 42, r(2) + p(15) + r(5) + p(15) + r(5)},
-		"it only launches":     {[]load{{launches: 12}}, 44, r(2) + p(2) + r(5) + p(15) + r(5) + p(15)},
-		"others need too much": {[]load{{launches: 20, others: 12}}, 40, r(1) + p(29) + "!" + p(10)},
-		"launches cost little": {[]load{{launches: 0.1, others: 12}}, 40, r(30) + "!" + r(10)},
-		"back when it falls": {
-			[]load{{launches: 12, others: 0.1}, {launches: 1, others: 0.1}},
-			30,
-			r(2) + p(15) + r(5) + p(8) + p(7) + r(5) + p(1) + r(17),
-		},
+		"below the limit":               {load{launches: 1, events: 1}, Launches | AllocatorEvents, 0, 0},
+		"launches":                      {load{launches: 30, events: 0.3}, Launches | AllocatorEvents, Launches, 0},
+		"events":                        {load{launches: 0.3, events: 30}, Launches | AllocatorEvents, AllocatorEvents, 0},
+		"both":                          {load{launches: 4, events: 13}, Launches | AllocatorEvents, Launches | AllocatorEvents, 0},
+		"events cannot be sampled":      {load{launches: 4, events: 13}, Launches, Launches, 1},
+		"nothing can be sampled":        {load{launches: 0.1, events: 13}, Launches, 0, 1},
+		"others need too much":          {load{launches: 20, others: 12}, Launches | AllocatorEvents, Launches, 1},
+		"launches are a small part":     {load{launches: 0.4, others: 12}, Launches | AllocatorEvents, 0, 1},
+		"others leave room for windows": {load{launches: 20, others: 2}, Launches | AllocatorEvents, Launches, 0},
 	} {
-		g := NewGovernor(DefaultGovernorPolicy, 5)
-		got := ""
-		for _, l := range c.phases {
-			got += observe(g, c.ticks, l)
+		g := newGovernor(5)
+		g.SetSampleable(c.sampleable)
+		o := observe(g, 20*time.Second, c.load, 0, nil)
+		if g.Sampled() != c.want || o.gaveUp != c.gaveUp {
+			t.Errorf("%s: samples %v, want %v; gave up %d times, want %d", name, g.Sampled(), c.want, o.gaveUp, c.gaveUp)
 		}
-		if got != c.want {
-			t.Errorf("%s:\n got %s\nwant %s", name, got, c.want)
+	}
+}
+
+// TestGovernorKeepsEachSecond checks for random programs that no second exceeds the limit from the second one on, that
+// the mean is near the aim, and that the first second is cheap.
+func TestGovernorKeepsEachSecond(t *testing.T) {
+	testclass.Unit(t)
+	for seed := range uint64(500) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		limit := 3 + 7*random.Float64()
+		l := load{
+			launches: 25 * random.Float64() * float64(random.IntN(2)), events: 35 * random.Float64() * float64(random.IntN(2)),
+			others: limit * 0.4 * random.Float64(),
 		}
+		g := newGovernor(limit)
+		o := observe(g, 300*time.Second, l, 0, random)
+		cost := g.Account().ProbeCost
+		full := l.launches + l.events + l.others
+		if cost.OverLimit > 0 || cost.WorstPct > limit || cost.MeanPct > limit || o.gaveUp > 0 {
+			t.Errorf("seed %d: limit %.1f, %+v: %d seconds above it, worst %.1f, mean %.1f", seed, limit, l, cost.OverLimit,
+				cost.WorstPct, cost.MeanPct)
+		}
+		if first := cost.SecondsPct[0]; first > limit+0.2*full {
+			t.Errorf("seed %d: limit %.1f, %+v: the first second cost %.1f %%", seed, limit, l, first)
+		}
+		if full > 1.1*limit && cost.MeanPct < 0.25*limit && g.WindowShare() > 0.02 {
+			t.Errorf("seed %d: limit %.1f, %+v is not used: mean %.1f %%", seed, limit, l, cost.MeanPct)
+		}
+	}
+}
+
+// TestGovernorFollowsTheProgram checks that sampling ends when the program becomes cheap, and begins again.
+func TestGovernorFollowsTheProgram(t *testing.T) {
+	testclass.Unit(t)
+	g := newGovernor(5)
+	cheap, expensive := load{launches: 1, others: 0.1}, load{launches: 6, events: 20, others: 0.1}
+	for range 3 {
+		if o := observe(g, 10*time.Second, cheap, 0, nil); g.Sampled() != 0 {
+			t.Errorf("a cheap program is sampled: %v", o.sampled)
+		}
+		o := observe(g, 20*time.Second, expensive, 0, nil)
+		if g.Sampled() != Launches|AllocatorEvents || o.windows < 10 || o.recorded[AllocatorEvents] < 1 {
+			t.Errorf("sampled %v, %d windows, %v s recorded", o.sampled, o.windows, o.recorded)
+		}
+		observe(g, 10*time.Second, cheap, 0, nil)
+	}
+}
+
+// TestEventsBecomeSampleable checks that events are sampled soon after they may be, and recorded again when they may not.
+func TestEventsBecomeSampleable(t *testing.T) {
+	testclass.Unit(t)
+	g := NewGovernor(DefaultGovernorPolicy, 5)
+	l := load{launches: 4, events: 13}
+	observe(g, 500*time.Millisecond, l, 0, nil)
+	if g.Sampled() != Launches || !g.NeedsEvents() {
+		t.Fatalf("samples %v, needs events: %v", g.Sampled(), g.NeedsEvents())
+	}
+	g.SetSampleable(Launches | AllocatorEvents)
+	observe(g, 200*time.Millisecond, l, 0, nil)
+	if g.Missing() != Launches|AllocatorEvents {
+		t.Errorf("missing %v", g.Missing())
+	}
+	g.SetSampleable(Launches)
+	observe(g, 200*time.Millisecond, l, 0, nil)
+	if g.Missing().Has(AllocatorEvents) {
+		t.Errorf("missing %v although events may not be sampled", g.Missing())
 	}
 }
 
@@ -82,84 +195,58 @@ func TestGovernorDecisions(t *testing.T) {
 // time.
 func TestPauseEndsWhenNothingIsCalled(t *testing.T) {
 	testclass.Unit(t)
-	g := NewGovernor(DefaultGovernorPolicy, 5)
-	observe(g, 20, load{launches: 30, others: 1})
-	if g.RecordsLaunches() {
-		t.Fatal("launches are not sampled")
+	g := newGovernor(5)
+	observe(g, 2*time.Second, load{launches: 30, others: 1}, 0, nil)
+	for g.Missing() == 0 {
+		observe(g, time.Millisecond, load{launches: 30, others: 1}, 0, nil)
 	}
-	observe(g, 2, load{})
-	if !g.RecordsLaunches() {
+	observe(g, 500*time.Millisecond, load{}, 0, nil)
+	if g.Missing() != 0 {
 		t.Error("the pause continues although nothing is called")
 	}
-	if got := observe(g, 200, load{}); strings.Contains(got, "-") {
-		t.Errorf("the window ended although nothing is called: %s", got)
+	if o := observe(g, 20*time.Second, load{}, 0, nil); len(o.pauses) > 0 {
+		t.Errorf("the window ended although nothing is called: %v", o.pauses)
 	}
-	g = NewGovernor(DefaultGovernorPolicy, 5)
-	launchesOnly := load{launches: 30}
-	if got := observe(g, 12, launchesOnly); got != "R--RRR------" {
-		t.Errorf("a program that only launches: %s", got)
+	g = newGovernor(5)
+	o := observe(g, 10*time.Second, load{launches: 30}, 0, nil)
+	if early := slices.IndexFunc(o.pauses, func(s float64) bool { return s > 0.9 }); early < 0 || early > 1 {
+		t.Errorf("pauses of a program that only launches: %v", o.pauses)
 	}
-}
-
-// TestGovernorKeepsTheLimit checks that the average overhead of random programs is the aim, or below
-// the limit.
-func TestGovernorKeepsTheLimit(t *testing.T) {
-	testclass.Unit(t)
-	for seed := range uint64(300) {
-		random := rand.New(rand.NewPCG(seed, 1))
-		limit := 1 + 9*random.Float64()
-		l := load{launches: 60 * random.Float64(), others: limit * 0.6 * random.Float64()}
-		g := NewGovernor(DefaultGovernorPolicy, limit)
-		observe(g, 200, l)
-		sum, n := 0.0, 2400
-		for range n {
-			m := l.measure(g.RecordsLaunches())
-			if random.Float64() < 0.02 {
-				m.LaunchPct *= 2 // a noisy tick
-			}
-			sum += l.measure(g.RecordsLaunches()).OverheadPct
-			g.Decide(m)
-		}
-		mean := sum / float64(n)
-		least := l.others + DefaultGovernorPolicy.LaunchShare*limit
-		if mean > max(limit, 1.3*least) {
-			t.Errorf(
-				"seed %d: limit %.1f, launches %.1f, others %.1f: mean %.1f %%",
-				seed,
-				limit,
-				l.launches,
-				l.others,
-				mean,
-			)
-		}
-		if l.launches+l.others > 1.1*limit && mean < 0.4*limit &&
-			l.others < 0.4*limit {
-			t.Errorf(
-				"seed %d: limit %.1f is not used: launches %.1f, others %.1f, mean %.1f %%",
-				seed,
-				limit,
-				l.launches,
-				l.others,
-				mean,
-			)
-		}
+	if cost := g.Account().ProbeCost; cost.OverLimit > 0 {
+		t.Errorf("%+v", cost)
 	}
 }
 
 func TestUnwindShare(t *testing.T) {
 	testclass.Unit(t)
-	g := NewGovernor(DefaultGovernorPolicy, 5)
+	g := newGovernor(5)
 	share := func() string { return fmt.Sprintf("%.3f", g.UnwindShare()) }
 	if share() != "0.010" {
 		t.Errorf("before the first measurement: %s", share())
 	}
-	observe(g, 1, load{others: 1})
-	if share() != "0.030" {
+	observe(g, 100*time.Millisecond, load{others: 1}, 0, nil)
+	if share() != "0.025" {
 		t.Errorf("with 1 %% for other calls: %s", share())
 	}
-	observe(g, 40, load{launches: 30})
-	if !g.SamplesLaunches() || share() != "0.010" {
+	observe(g, 4*time.Second, load{launches: 30}, 0, nil)
+	if g.Sampled() == 0 || share() != "0.010" {
 		t.Errorf("while launches are sampled: %s", share())
+	}
+}
+
+func TestAccount(t *testing.T) {
+	testclass.Unit(t)
+	a := NewAccount(5)
+	a.Add(20, 0.5)
+	a.Add(2, 1)
+	a.Add(6, 1.5)
+	if got := fmt.Sprintf("%v, worst %v, mean %v, %d over", a.SecondsPct, a.WorstPct, a.MeanPct, a.OverLimit); got !=
+		"[11 4 6], worst 6, mean 7, 1 over" {
+		t.Error(got)
+	}
+	a.Add(1, 0.25)
+	if got := a.LastSecondPct(); math.Abs(got-4.75) > 1e-9 {
+		t.Errorf("the last second cost %.3f %%", got)
 	}
 }
 
@@ -168,11 +255,11 @@ func TestMeasurementOfHits(t *testing.T) {
 	m := ComputeMeasurement(HitRates{Launches: 20_000, Allocator: 5_000, Others: 1_000}, 2000, 0)
 	if got := fmt.Sprintf(
 		"%.2f %.2f %.2f %.2f",
-		m.OverheadPct,
+		m.ProbePct(),
 		m.LaunchPct,
 		m.OthersPct,
 		m.AllocatorPct,
-	); got != "5.20 4.00 1.20 1.00" {
+	); got != "5.20 4.00 0.20 1.00" {
 		t.Errorf("got %s", got)
 	}
 }
@@ -226,9 +313,9 @@ func TestPaceRevealsThePrice(t *testing.T) {
 }
 
 func BenchmarkGovernor(b *testing.B) {
-	g := NewGovernor(DefaultGovernorPolicy, 5)
+	g := newGovernor(5)
 	l := load{launches: 12, others: 1}
 	for b.Loop() {
-		g.Decide(l.measure(g.RecordsLaunches()))
+		g.Decide(l.measure(g.Missing()), g.Next())
 	}
 }

@@ -5,19 +5,18 @@ package overhead
 // HitRates are the probe hits per second of the busiest thread, by kind of call.
 type HitRates struct {
 	Launches, Allocator, Others float64
-	// PaceLaunches and PaceOthers are the hits of all threads: of launches, and of all other calls.
-	PaceLaunches, PaceOthers float64
+	// PaceLaunches, PaceAllocator and PaceOthers are the hits of all threads.
+	PaceLaunches, PaceAllocator, PaceOthers float64
 }
 
 // Total returns the hits per second of all kinds of call.
 func (r *HitRates) Total() float64 { return r.Launches + r.Allocator + r.Others }
 
-// Measurement is the overhead of probes in one tick of a Governor, in percent of the time of the
-// busiest thread. Unwinding is not part of it, except for UnwindPct.
+// Measurement is the overhead of probes in a short time, in percent of the time of the busiest
+// thread. Unwinding is not part of it, except for UnwindPct.
 type Measurement struct {
-	// OverheadPct is the sum of LaunchPct and OthersPct. AllocatorPct is the part of OthersPct for
-	// allocator events.
-	OverheadPct, LaunchPct, OthersPct, AllocatorPct float64
+	LaunchPct, AllocatorPct float64
+	OthersPct               float64 // calls that are neither launches nor events of the allocator
 	// UnwindPct is the time that all threads together spent on unwinding.
 	UnwindPct float64
 	// IsQuiet is true if no probe was hit in any thread.
@@ -28,10 +27,49 @@ type Measurement struct {
 // hit in ns.
 func ComputeMeasurement(r HitRates, hitNs, unwindPct float64) Measurement {
 	pct := func(perSecond float64) float64 { return perSecond * hitNs / 1e9 * 100 }
-	others := pct(r.Allocator + r.Others)
 	return Measurement{
-		OverheadPct: pct(r.Launches) + others, LaunchPct: pct(r.Launches), OthersPct: others,
-		AllocatorPct: pct(r.Allocator), UnwindPct: unwindPct,
-		IsQuiet: r.Launches+r.Allocator+r.Others == 0,
+		LaunchPct: pct(r.Launches), AllocatorPct: pct(r.Allocator), OthersPct: pct(r.Others), UnwindPct: unwindPct,
+		IsQuiet: r.Total() == 0,
 	}
+}
+
+// ProbePct returns the overhead of all kinds of calls, without unwinding.
+func (m Measurement) ProbePct() float64 { return m.LaunchPct + m.AllocatorPct + m.OthersPct }
+
+// KindsPct returns the overhead of some kinds of calls.
+func (m Measurement) KindsPct(of Kinds) (pct float64) {
+	if of.Has(Launches) {
+		pct += m.LaunchPct
+	}
+	if of.Has(AllocatorEvents) {
+		pct += m.AllocatorPct
+	}
+	return pct
+}
+
+// average is the mean of the measurements of some times, weighted by their lengths.
+type average struct {
+	seconds float64
+	sum     Measurement // in percent · s
+}
+
+// add adds the measurement of a time.
+func (a *average) add(m Measurement, seconds float64) {
+	a.seconds += seconds
+	a.sum.LaunchPct += seconds * m.LaunchPct
+	a.sum.AllocatorPct += seconds * m.AllocatorPct
+	a.sum.OthersPct += seconds * m.OthersPct
+}
+
+// isQuiet reports whether no call was made.
+func (a *average) isQuiet() bool { return a.sum.ProbePct() == 0 }
+
+// mean returns the mean overhead.
+func (a *average) mean() (m Measurement) {
+	if a.seconds > 0 {
+		m.LaunchPct = a.sum.LaunchPct / a.seconds
+		m.AllocatorPct = a.sum.AllocatorPct / a.seconds
+		m.OthersPct = a.sum.OthersPct / a.seconds
+	}
+	return m
 }

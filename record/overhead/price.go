@@ -7,9 +7,9 @@ package overhead
 // an H200: 0.56 µs in a loop, 0.7 µs in gpt_train, 1.4 µs in mlp_small.
 const LoopFactor = 1.5
 
-// AssumedProgramNs is the price of a BPF program where run times cannot be read. Measured on an
-// H200: 634 ns for allocator events, 826 ns for launches.
-const AssumedProgramNs = 750
+// AssumedProgramNs is the price of a BPF program where run times cannot be read. It is high, so that the limit holds:
+// on an H200, 170 to 1563 ns were measured as the mean of a recording.
+const AssumedProgramNs = 1600
 
 // Price is the duration of a probe hit without unwinding.
 type Price struct {

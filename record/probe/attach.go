@@ -63,12 +63,15 @@ func (p *Probes) attachMulti(lib *library.Library, pid int) error {
 			permanent = append(permanent, at)
 		}
 	}
-	if len(launches) > 0 {
-		if err := p.addLaunchLinks(executable, launches, pid); err != nil {
+	for _, probes := range [][]library.Probe{launches, allocator} {
+		if len(probes) == 0 {
+			continue
+		}
+		if err := p.addWindowLinks(executable, probes, pid); err != nil {
 			return err
 		}
 	}
-	for _, probes := range [][]library.Probe{permanent, allocator, collectives} {
+	for _, probes := range [][]library.Probe{permanent, collectives} {
 		if err := p.attachMultiLinks(executable, probes, pid, &p.permanent); err != nil {
 			return err
 		}

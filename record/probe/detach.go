@@ -68,9 +68,11 @@ func (p *Probes) detachAllProbes() error {
 		p.permanent.returns = append(p.permanent.returns, links.returns...)
 		delete(p.getters, name)
 	}
-	p.permanent.entries = append(p.permanent.entries, listOpenLinks(p.launches.entries)...)
-	p.permanent.returns = append(p.permanent.returns, listOpenLinks(p.launches.returns)...)
-	p.launches = launchLinks{}
+	w := &p.windows
+	p.permanent.entries = append(p.permanent.entries, listOpenLinks(w.launches)...)
+	p.permanent.entries = append(p.permanent.entries, listOpenLinks(w.allocatorEvents)...)
+	p.permanent.returns = append(p.permanent.returns, listOpenLinks(w.launchReturns)...)
+	p.windows = windowLinks{}
 	err := errors.Join(closeLinks(p.tracing), closeLinks(p.permanent.entries), closeLinks(p.permanent.returns))
 	p.tracing, p.permanent = nil, linkPairs{}
 	return err

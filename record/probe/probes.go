@@ -37,7 +37,7 @@ type Probes struct {
 	mu        sync.Mutex
 	tracing   []link.Link
 	permanent linkPairs
-	launches  launchLinks
+	windows   windowLinks
 	getters   map[string]*linkPairs // by function name
 	attached  map[attachment]bool
 	count     atomic.Int64 // probed addresses, entries and returns

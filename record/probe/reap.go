@@ -95,8 +95,8 @@ func (p *Probes) closeProcessLinks(pid int) {
 		removeFrom(&pairs.entries)
 		removeFrom(&pairs.returns)
 	}
-	for _, links := range []*[]launchLink{&p.launches.entries, &p.launches.returns} {
-		*links = slices.DeleteFunc(*links, func(l launchLink) bool {
+	for _, links := range p.windows.lists() {
+		*links = slices.DeleteFunc(*links, func(l windowLink) bool {
 			if int(l.options.PID) != pid {
 				return false
 			}

@@ -21,16 +21,16 @@ func (p *Probes) SkipLaunchReturns(stop <-chan struct{}) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.launches.skipped = true
-	return closeLaunchLinks(p.launches.returns)
+	p.windows.returnsSkipped = true
+	return closeWindowLinks(p.windows.launchReturns)
 }
 
 // AttachLaunchReturns attaches the return probes of launches again.
 func (p *Probes) AttachLaunchReturns() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.launches.skipped = false
-	if err := p.attachMissingLaunches(); err != nil {
+	p.windows.returnsSkipped = false
+	if err := p.attachMissingLinks(); err != nil {
 		return fmt.Errorf("probe the returns of launches: %w", err)
 	}
 	return p.Objects.SkipReturns.Set(uint8(0))

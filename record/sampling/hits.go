@@ -41,7 +41,8 @@ func (m *hitMeter) measure() (rates overhead.HitRates, seconds float64) {
 			Others: rate(hits.Others, before.Others),
 		}
 		rates.PaceLaunches += r.Launches
-		rates.PaceOthers += r.Allocator + r.Others
+		rates.PaceAllocator += r.Allocator
+		rates.PaceOthers += r.Others
 		if r.Total() > busiest.Total() {
 			busiest = r
 		}

@@ -26,12 +26,18 @@ type Sampler struct {
 	Clock    clock.Clock
 	// Warn is called with a text about data that will be missing in the recording.
 	Warn func(text string)
+	// Blocks lets LimitOverhead sample events of PyTorch's allocator; nil: they are always recorded.
+	Blocks BlockReader
 
 	// launchesSampled is true while launches are recorded in windows only. windowLaunchRate is the
 	// number of launches per second in the last window.
 	launchesSampled  atomic.Bool
 	windowLaunchRate atomic.Int64
+	probeCost        atomic.Pointer[format.ProbeCost]
 }
+
+// ProbeCost returns the overhead of probes so far, or nil if it is not measured. The caller must not change it.
+func (s *Sampler) ProbeCost() *format.ProbeCost { return s.probeCost.Load() }
 
 // writeNote writes a note to the recording.
 func (s *Sampler) writeNote(name string, value float64, text string) {

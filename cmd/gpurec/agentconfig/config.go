@@ -281,7 +281,8 @@ func check(f *File) error {
 	c, r := &f.Agent, &f.Record
 	stacks := []string{probe.StacksAuto, probe.StacksFull, probe.StacksFP, probe.StacksOff}
 	allocators := []string{
-		string(library.AllocatorModeAuto), string(library.AllocatorModeLight), string(library.AllocatorModeOff),
+		string(library.AllocatorModeAuto), string(library.AllocatorModeFull), string(library.AllocatorModeLight),
+		string(library.AllocatorModeOff),
 	}
 	has := func(list []string, s string) bool {
 		return strings.Contains(" "+strings.Join(list, " ")+" ", " "+s+" ")
