@@ -28,12 +28,13 @@ import simtorch as torch  # noqa: E402
 KINDS = ("plain", "two-callers", "sizes", "tenth", "late", "cache", "replaced", "threads", "streams", "pool", "same-size", "sawtooth")
 STEPS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2)
 KIB, MIB = 1 << 10, 1 << 20
-LEAKED_BLOCKS = 60000  # at most, in --seconds
+MINUTE_S = 60
+LEAKED_BLOCKS = 60000  # at most, in a minute
 CHUNK_S = 0.004  # a thread allocates in bursts that are at least this far apart
 
 
 class Plan:
-    """What the program of a seed does. All values follow from the seed."""
+    """What the program of a seed does. All values but the bound follow from the seed."""
 
     def __init__(self, seed, seconds):
         chance = random.Random(seed)
@@ -43,7 +44,7 @@ class Plan:
         self.share = round(0.011 * (0.5 / 0.011) ** chance.random(), 4)  # of the allocations, from 1.1 % to 50 %
         if self.kind == "tenth":
             self.share = min(self.share, 0.05)
-        self.rate = min(int(1000 * 6 ** chance.random()), int(LEAKED_BLOCKS / self.share / seconds))  # allocations a second
+        self.rate = min(int(1000 * 6 ** chance.random()), int(LEAKED_BLOCKS / self.share / MINUTE_S))  # allocations a second
         self.threads = chance.choice((2, 3, 4)) if self.has(chance, "threads") else 1
         self.streams = chance.choice((1, 2, 3)) if self.has(chance, "streams") else 0
         self.pool = chance.choice(("kept", "hidden", "both")) if self.has(chance, "pool") else None
@@ -54,7 +55,7 @@ class Plan:
         self.begin = round(chance.uniform(0.3, 0.6), 3) if self.has(chance, "late", 0) else 0  # share of --seconds
         self.fill = round(chance.uniform(0.05, 0.3), 3)  # share of --seconds in which a cache fills
         self.hidden_sizes = sorted(chance.sample([512 << n for n in range(10)], chance.randrange(3, 8)))
-        self.kept_sizes = self.sizes_of_leak(chance, seconds)
+        self.kept_sizes = self.sizes_of_leak(chance)
         # Blocks that a program without a leak keeps. They are full after a tenth of --seconds.
         self.bound = max(2, min(chance.choice((30, 300)), int(self.rate * self.share * seconds / 10 / self.threads)))
 
@@ -62,10 +63,10 @@ class Plan:
         drawn = chance.random()
         return self.kind == kind or drawn < otherwise
 
-    def sizes_of_leak(self, chance, seconds):
-        """Returns the sizes of the leaked blocks, which are at least 5 % of the other live memory."""
+    def sizes_of_leak(self, chance):
+        """Returns the sizes of the leaked blocks, which are after a minute at least 5 % of the other live memory."""
         live = sum(self.hidden_sizes) / len(self.hidden_sizes) * max(1, self.rate * self.step_s / 2)
-        leaked = self.rate * self.share * seconds * (1 - self.begin)
+        leaked = self.rate * self.share * MINUTE_S * (1 - self.begin)
         lowest = max(8 * MIB, 0.05 * live) / leaked
         sizes = [size for size in (512 << n for n in range(13)) if lowest < size < 3000 * MIB / leaked] or [int(lowest) | 511]
         if self.kind == "same-size":
