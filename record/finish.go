@@ -117,6 +117,10 @@ func (s *Session) Close() error {
 	s.kernels.close()
 	s.kernels = nil
 	s.holds.close()
+	if s.stackFiles != nil {
+		s.stackFiles.Close()
+		s.stackFiles = nil
+	}
 	if s.unwinder != nil {
 		s.unwinder.Close()
 		s.unwinder = nil

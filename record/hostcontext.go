@@ -39,6 +39,7 @@ func (s *Session) startHostContext() {
 		Threads:   s.probes.ListThreadIDs,
 		Processes: s.startTimes,
 		IsGIL:     h.interpreter.IsGIL,
+		Files:     s.stackFiles,
 		Warn:      s.warn,
 	})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/gpurec/gpurec/record/clock"
 	"github.com/gpurec/gpurec/record/host"
 	"github.com/gpurec/gpurec/record/library"
+	"github.com/gpurec/gpurec/record/hoststack"
 	"github.com/gpurec/gpurec/record/liveset"
 	"github.com/gpurec/gpurec/record/overhead"
 	"github.com/gpurec/gpurec/record/privilege"
@@ -35,6 +36,8 @@ type Session struct {
 	unwinder *unwind.Unwinder // nil: stacks are not unwound
 	// tables keeps unwind tables for the next recording; nil: none.
 	tables *tablecache.Cache
+	// stackFiles has the unwind tables and symbols that snapshots of threads use.
+	stackFiles *hoststack.Files
 	// stacksErr is the reason why stacks are less complete than requested.
 	stacksErr error
 	probes    *probe.Probes
@@ -277,6 +280,7 @@ func (s *Session) startHelpers() {
 		s.helpers.Go(func() { s.sampler.SampleLaunchReturns(s.opt.returns, s.stop) })
 	}
 	s.startProgress()
+	s.stackFiles = s.newStackFiles()
 	s.census = newCensusTaker(s.pipeline.writer, s.clock)
 	s.helpers.Go(func() { s.census.take(s.targetPids()) })
 	s.startThreadStates()

@@ -28,7 +28,7 @@ func (s *Session) startThreadStates() {
 	}
 	s.threadStates = threadstate.New(threadstate.Options{
 		Sink: s.pipeline.writer, Clock: s.clock, UsedCUDA: usedCUDA,
-		Processes: s.targetPids, ReadHits: s.readProcessHits, OnSilence: s.census.take,
+		Processes: s.targetPids, ReadHits: s.readProcessHits, OnSilence: s.census.take, Files: s.stackFiles,
 	})
 	s.helpers.Go(func() { s.threadStates.Run(s.stop) })
 }

@@ -126,7 +126,7 @@ func hangResult(t *testing.T, path string) string {
 func needSnapshots(t *testing.T) {
 	t.Helper()
 	needKernel(t)
-	snapshotter, err := hoststack.Open()
+	snapshotter, err := hoststack.Open(nil)
 	if err != nil {
 		testclass.Missing(t, err.Error())
 	}

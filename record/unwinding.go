@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/gpurec/gpurec/bpf"
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/hoststack"
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/probe"
 	"github.com/gpurec/gpurec/record/rowwriter"
@@ -52,6 +53,14 @@ func (s *Session) openTables() *tablecache.Cache {
 	}
 	s.tables = tables
 	return tables
+}
+
+// newStackFiles returns what snapshots of threads know of files. They use the unwinder's tables.
+func (s *Session) newStackFiles() *hoststack.Files {
+	if s.tables == nil {
+		return hoststack.NewFiles(nil)
+	}
+	return hoststack.NewFiles(s.tables)
 }
 
 // newUnwinder starts the OpenTelemetry profiler, if the privileges suffice.

@@ -129,28 +129,40 @@ def read_recording(bench, path):
 
     recorded_share: share of the recording in which each sampled part was recorded.
     switches: times (CLOCK_MONOTONIC, ns) at which a part was switched on or off.
-    account: the JSON of notes overhead_second, one for each second.
+    account: what the probes cost by the recording's own account, in percent for each second, and its mean and worst.
     notes: the texts of notes overhead.
     """
     summary = json.loads(gpurec(bench, "analyze", "summary", "--format", "json", path))
     begin, end = summary["window"]["from_ns"], summary["window"]["to_ns"]
     offset = time.time_ns() - time.monotonic_ns()
     rows = [json.loads(line) for line in gpurec(bench, "analyze", "export", "jsonl", "--kind", "note", path).splitlines()]
-    found = {"length_s": (end - begin) / 1e9, "switches": [], "account": [], "notes": []}
+    found = {"length_s": (end - begin) / 1e9, "switches": [], "account": probe_cost(bench, path), "notes": []}
     for row in rows:
         at_ns = row["start_ns"] - offset
         if row["name"] == "sampling":
             change = json.loads(row["message"])
             found["switches"].append({"at_ns": at_ns, "part": f"{change['class']} {change['what']}",
                                       "recorded": change["recorded"]})
-        elif row["name"] == "overhead_second":
-            found["account"].append({"at_ns": at_ns, **json.loads(row["message"])})
         elif row["name"] == "overhead":
             found["notes"].append({"at_ns": at_ns, "percent": row.get("value", 0), "text": row.get("message", "")})
     found["recorded_share"] = recorded_shares(found["switches"], begin - offset, end - offset)
     counters = summary.get("allocators") or []
     found["allocator_events"] = sum(c["allocs"] + c["frees"] for c in counters)
     return found
+
+
+def probe_cost(bench, path):
+    """Returns the account of the probes in the metadata of a recording, None if it has none."""
+    dump = subprocess.Popen([bench.options.gpurec, "dump", path], stdout=subprocess.PIPE, text=True, env=bench.env)
+    lines = []
+    for line in dump.stdout:
+        if not line.startswith("#"):
+            break
+        lines.append(line[2:])
+    dump.kill()
+    dump.wait()
+    meta, _ = json.JSONDecoder().raw_decode("".join(lines[1:]))
+    return meta["cost"].get("probes")
 
 
 def recorded_shares(switches, begin_ns, end_ns):
@@ -294,7 +306,6 @@ def events_of(recorder, found):
     """Returns the messages of gpurec and the notes of its recording, with times in s since its start."""
     events = [(at, text) for at, text in recorder.lines]
     events += [(s["at_ns"], f"{s['part']}: {'recorded' if s['recorded'] else 'left out'}") for s in found["switches"]]
-    events += [(a["at_ns"], "account: " + json.dumps({k: v for k, v in a.items() if k != "at_ns"})) for a in found["account"]]
     events += [(n["at_ns"], f"{n['percent']:.1f} %: {n['text']}") for n in found["notes"]]
     events.append((recorder.begin_ns, "gpurec starts"))
     return sorted(((at - recorder.begin_ns) / 1e9, text) for at, text in events)
@@ -364,17 +375,22 @@ def table(rows):
 
 
 def print_accounts(bench):
-    """Prints the account of the last pair of each workload and mode, if the recording has one."""
-    last = {(p["workload"], p["mode"]): p for p in bench.pairs if p["account"]}
-    for (workload, mode), pair in last.items():
-        print(f"\nAccount of the last recording of {workload}, {mode}:")
-        for second in pair["account"]:
-            print("   ", json.dumps({k: v for k, v in second.items() if k != "at_ns"}))
+    """Prints the worst second, the mean and the seconds above the limit of each workload and mode."""
+    print("\n| workload | mode | recordings | mean of the account | worst second | seconds above the limit |")
+    print("|---|---|---|---|---|---|")
+    for key in dict.fromkeys((p["workload"], p["mode"]) for p in bench.pairs):
+        costs = [p["account"] for p in bench.pairs if (p["workload"], p["mode"]) == key and p["account"]]
+        if costs:
+            print(f"| {key[0]} | {key[1]} | {len(costs)} | {statistics.mean(c['mean_pct'] for c in costs):.2f} % "
+                  f"| {max(c['worst_pct'] for c in costs):.2f} % | {sum(c['over_limit'] for c in costs)} of "
+                  f"{sum(c['seconds'] for c in costs)} |")
 
 
 def print_timeline(line):
     """Prints the bins of a timeline as bars, with its events between them."""
     print(f"\n### {line['workload']}, {line['mode']}: bare {line['bare_rate']:.2f} steps/s, bins of {line['bin_s']:.3f} s\n")
+    if line["account"]:
+        print("Probes, % in each second: " + " ".join(f"{pct:.1f}" for pct in line["account"].get("seconds_pct", [])) + "\n")
     print("```")
     events = list(line["events"])
     for b in line["bins"]:

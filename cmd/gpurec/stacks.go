@@ -124,7 +124,7 @@ func (f *stacksFlags) check() error {
 
 // run takes and prints the snapshots.
 func (f *stacksFlags) run(ctx context.Context) error {
-	snapshotter, err := hoststack.Open()
+	snapshotter, err := hoststack.Open(nil)
 	if err != nil {
 		return f.explainOpenError(err)
 	}

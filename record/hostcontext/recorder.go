@@ -37,6 +37,8 @@ type Options struct {
 	Processes func() map[int]int64
 	// IsGIL reports whether an address of a process is in the GIL of its interpreter. nil: unknown.
 	IsGIL func(pid int, addr uint64) bool
+	// Files has the unwind tables and symbols of processes. nil: the recorder has its own.
+	Files *hoststack.Files
 	// Warn receives a sentence about data that will be missing for the whole recording. It may be nil.
 	Warn func(text string)
 }

@@ -41,7 +41,7 @@ type snapshotLoop struct {
 
 // runSnapshots takes snapshots until stop is closed. Without the privileges for it, waits have no stacks.
 func (r *Recorder) runSnapshots(stop <-chan struct{}) {
-	snapshotter, err := hoststack.Open()
+	snapshotter, err := hoststack.Open(r.opt.Files)
 	if err != nil {
 		text := fmt.Sprintf("waits have no stacks, and there are no CPU samples: %v", err)
 		r.note(text)

@@ -40,9 +40,11 @@ type Snapshotter struct {
 	reader  *snapshot.Reader
 	targets map[int]*target
 	kernel  map[uint64]format.Frame // kernel functions by address
-	files   *fileCache
-	sampled map[int]*sampled // by pid
-	cpuNs   atomic.Int64
+	files   *Files
+	// ownsFiles says that Close closes files.
+	ownsFiles bool
+	sampled   map[int]*sampled // by pid
+	cpuNs     atomic.Int64
 }
 
 // target is a process with its code.
@@ -59,16 +61,21 @@ type target struct {
 	stuck chan struct{}
 }
 
-// Open loads the BPF programs. Errors are those of snapshot.Open.
-func Open() (*Snapshotter, error) {
+// Open loads the BPF programs. Snapshots use files, which may be nil: the Snapshotter then has its own. Errors are those
+// of snapshot.Open.
+func Open(files *Files) (*Snapshotter, error) {
 	reader, err := snapshot.Open()
 	if err != nil {
 		return nil, err
 	}
-	return &Snapshotter{
-		reader: reader, targets: make(map[int]*target), kernel: make(map[uint64]format.Frame), files: newFileCache(),
+	sn := &Snapshotter{
+		reader: reader, targets: make(map[int]*target), kernel: make(map[uint64]format.Frame), files: files,
 		sampled: make(map[int]*sampled),
-	}, nil
+	}
+	if files == nil {
+		sn.files, sn.ownsFiles = NewFiles(nil), true
+	}
+	return sn, nil
 }
 
 // DropPrivileges gives up all capabilities that snapshots do not need, on all threads of this process and
@@ -90,7 +97,9 @@ func (sn *Snapshotter) Close() {
 	for _, t := range sn.targets {
 		t.process.Close()
 	}
-	sn.files.close()
+	if sn.ownsFiles {
+		sn.files.Close()
+	}
 }
 
 // Take takes the stacks of all threads of a process. It reads memory of the process until the

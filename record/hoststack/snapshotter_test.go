@@ -28,7 +28,7 @@ import (
 // openSnapshotter opens a Snapshotter for a test, which needs root.
 func openSnapshotter(t testing.TB) *Snapshotter {
 	t.Helper()
-	l, err := Open()
+	l, err := Open(nil)
 	if err != nil {
 		testclass.Missing(t, err.Error())
 	}

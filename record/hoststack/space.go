@@ -34,7 +34,7 @@ type space struct {
 	process *process.Process
 	maps    []symbolize.Mapping
 	mapped  map[uint64]*module // by start of the mapping
-	files   *fileCache
+	files   *Files
 	vdso    *module
 	// isFileDenied says that a file with code may not be opened.
 	isFileDenied bool
@@ -45,7 +45,7 @@ type space struct {
 	hasUnknown bool
 }
 
-func newSpace(p *process.Process, files *fileCache) *space {
+func newSpace(p *process.Process, files *Files) *space {
 	return &space{
 		memory: newMemory(p.Pid), process: p, mapped: make(map[uint64]*module),
 		files: files, names: make(map[uint64]format.Frame),

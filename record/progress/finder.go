@@ -20,6 +20,8 @@ const (
 	// trusted pages.
 	windowInterval = 5 * time.Millisecond
 	quietInterval  = 20 * time.Millisecond // the same if no evidence is being collected
+	// idleInterval is the same if the process has submitted nothing for restAfter.
+	idleInterval = 50 * time.Millisecond
 	// snapshotInterval is the time between snapshots of all watched pages.
 	snapshotInterval = 250 * time.Millisecond
 	// sizeInterval is the time between reads of the size of the process.
@@ -71,6 +73,7 @@ type finder struct {
 	mappedNs    int64           // when the mappings may be read again
 	snapshotNs  int64           // when all watched pages were read
 	stepNs      int64           // start of the last round
+	activeNs    int64           // start of the last round after a submission
 	calls       uint64          // submitted calls at that time
 	windowNs    int64           // start of the current window of evidence
 	windowCalls uint64          // submitted calls at that time
@@ -85,10 +88,13 @@ type finder struct {
 func (f *finder) run() {
 	defer close(f.found)
 	f.windowNs = clock.ReadNs(unix.CLOCK_MONOTONIC)
-	f.stepNs = f.windowNs
+	f.stepNs, f.activeNs = f.windowNs, f.windowNs
 	for f.step() == nil {
 		interval := quietInterval
-		if f.isUndecided() {
+		switch {
+		case f.isResting():
+			interval = idleInterval
+		case f.isUndecided():
 			interval = windowInterval
 		}
 		if clock.Sleep(f.stop, interval) {
@@ -96,6 +102,9 @@ func (f *finder) run() {
 		}
 	}
 }
+
+// isResting reports whether the process has submitted nothing for restAfter.
+func (f *finder) isResting() bool { return f.stepNs-f.activeNs > restAfter.Nanoseconds() }
 
 // isUndecided reports whether evidence about moving words is being collected.
 func (f *finder) isUndecided() bool {
@@ -113,6 +122,9 @@ func (f *finder) step() error {
 	calls := f.progress.Submitted()
 	lengthNs, isActive := now-f.stepNs, calls != f.calls
 	f.stepNs, f.calls = now, calls
+	if isActive {
+		f.activeNs = now
+	}
 	if err := f.refreshMappings(now); err != nil {
 		return err
 	}
@@ -165,6 +177,9 @@ func (f *finder) refreshMappings(nowNs int64) error {
 // and the other watched pages every snapshotInterval.
 func (f *finder) takeSnapshot(nowNs int64, isActive bool) {
 	all := nowNs-f.snapshotNs >= snapshotInterval.Nanoseconds() || isActive && len(f.passed) == 0 && f.eager > 0
+	if !all && f.isResting() {
+		return // no slot begins to move
+	}
 	if all {
 		f.snapshotNs = nowNs
 	}

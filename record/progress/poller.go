@@ -27,6 +27,17 @@ const (
 	// idleAfter is the time without a change after which the time between polls is idleFactor times as long.
 	idleAfter  = 20 * time.Millisecond
 	idleFactor = 4
+	// restAfter is the time without a change after which restInterval is the time between polls.
+	restAfter    = time.Second
+	restInterval = 20 * time.Millisecond
+	// minSleep is the shortest time between polls in which the goroutine sleeps, and not its thread. If a thread
+	// sleeps, Go's runtime looks every 20 µs for a while whether it has woken: at 1,000 polls a second, this took
+	// 10 % of a core.
+	minSleep = time.Millisecond
+	// sleepLateness is the mean lateness of time.Sleep: the runtime's poller waits for whole milliseconds.
+	sleepLateness = 400 * time.Microsecond
+	// costSample is the part of polls whose CPU time is measured.
+	costSample = 16
 )
 
 // trust states whether words that move belong to a channel.
@@ -73,25 +84,41 @@ type poller struct {
 	changedSpans []span
 	lastChangeNs int64 // time of the last change of words, on the recording's clock
 
-	cpuNs atomic.Int64 // CPU time of the goroutine's thread
+	polls int
+
+	cpuNs atomic.Int64 // CPU time of the polls, without wake-ups
 	torn  atomic.Int64 // pairs that were discarded
 	gone  atomic.Bool  // slots are no longer mapped; the finder resets this to false
 }
 
 // run polls until the finder ends or the process exits.
 func (p *poller) run() {
-	runtime.LockOSThread() // the thread ends with the goroutine
-	setTimerSlack()
+	if p.rate.interval() < minSleep {
+		runtime.LockOSThread() // the thread ends with the goroutine
+		setTimerSlack()
+	}
 	defer p.finish()
 	next := clock.ReadNs(unix.CLOCK_MONOTONIC)
 	for p.acceptFound() {
 		seenNs := p.clock.NowNs()
-		if err := p.poll(seenNs); err != nil {
+		if err := p.pollMeasured(seenNs); err != nil {
 			return
 		}
 		p.flushOldRows()
 		next = p.pause(next, seenNs)
 	}
+}
+
+// pollMeasured is poll. It measures the CPU time of one in costSample polls.
+func (p *poller) pollMeasured(seenNs int64) error {
+	if p.polls++; p.polls%costSample != 0 {
+		return p.poll(seenNs)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before := clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID)
+	defer func() { p.cpuNs.Add(costSample * (clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID) - before)) }()
+	return p.poll(seenNs)
 }
 
 // setTimerSlack makes sleeps of this thread end in time. By default they end up to 50 µs late.
@@ -125,13 +152,21 @@ func (p *poller) acceptFound() bool {
 // poll delays all later polls. While the GPU is idle, polls are less frequent.
 func (p *poller) pause(dueNs, seenNs int64) int64 {
 	interval := p.rate.interval().Nanoseconds()
-	if seenNs-p.lastChangeNs > idleAfter.Nanoseconds() {
+	switch idle := seenNs - p.lastChangeNs; {
+	case idle > restAfter.Nanoseconds():
+		interval = max(idleFactor*interval, restInterval.Nanoseconds())
+	case idle > idleAfter.Nanoseconds():
 		interval *= idleFactor
 	}
 	if interval == 0 {
 		return 0
 	}
-	dueNs = max(dueNs+interval, clock.ReadNs(unix.CLOCK_MONOTONIC))
+	now := clock.ReadNs(unix.CLOCK_MONOTONIC)
+	dueNs = max(dueNs+interval, now)
+	if interval >= minSleep.Nanoseconds() {
+		time.Sleep(time.Duration(dueNs - now - sleepLateness.Nanoseconds()))
+		return dueNs
+	}
 	until := unix.NsecToTimespec(dueNs)
 	_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &until, nil) // a signal ends the sleep early
 	return dueNs
@@ -152,7 +187,8 @@ func (p *poller) addSlot(f found) {
 	case !known:
 		p.slots = slices.Insert(p.slots, i, slot{address: f.address, inBPF: -1})
 		p.layOut()
-		p.own(&p.slots[i], f.words.counter, p.clock.NowNs())
+		p.lastChangeNs = p.clock.NowNs()
+		p.own(&p.slots[i], f.words.counter, p.lastChangeNs)
 	}
 	if f.trust == trustChannel && !p.slots[i].isTrusted {
 		p.slots[i].isTrusted = true
@@ -428,7 +464,6 @@ func (p *poller) flush() {
 		p.sink.SendProgress(p.batch)
 		p.batch = nil
 	}
-	p.cpuNs.Store(clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID))
 }
 
 // finish reads all slots once more, and sends the last rows. If the process has exited, it ends the

@@ -15,14 +15,15 @@ import (
 	"github.com/gpurec/gpurec/bpf"
 )
 
-// pollInterval is the longest time that records wait in the ring buffer. The 32 MiB buffer holds
-// 245,000 calls, so 5 ms suffice for 45 million calls a second.
-const pollInterval = 5 * time.Millisecond
+// pollInterval is the longest time that records wait in the ring buffer. The BPF programs wake the drain earlier if a
+// quarter of the buffer is full, and for process events.
+const pollInterval = 25 * time.Millisecond
 
 // Drain copies records from the ring buffer into chunks. It does no other work, so that the buffer
 // does not fill up.
 type Drain struct {
 	reader        *ringbuf.Reader
+	waiter        *waiter
 	processEvents chan<- bpf.CudaProcessEvent // sent at once, before the records of calls
 	chunks        chan<- []byte
 	pool          *ChunkPool
@@ -30,6 +31,11 @@ type Drain struct {
 	stop          chan struct{}
 	done          chan struct{}
 	err           error
+
+	// Of Run's goroutine.
+	record  ringbuf.Record
+	chunk   []byte
+	pending *barrier
 }
 
 // barrier is a request to drain everything that is in the ring buffer now.
@@ -50,8 +56,15 @@ func NewDrain(
 	if err != nil {
 		return nil, fmt.Errorf("open ring buffer: %w", err)
 	}
+	reader.SetDeadline(time.Unix(1, 0)) // reads never block
+	waiter, err := newWaiter(events.FD())
+	if err != nil {
+		reader.Close()
+		return nil, fmt.Errorf("open ring buffer: %w", err)
+	}
 	return &Drain{
 		reader:        reader,
+		waiter:        waiter,
 		processEvents: processEvents,
 		chunks:        chunks,
 		pool:          pool,
@@ -66,43 +79,9 @@ func NewDrain(
 func (d *Drain) Run() {
 	defer close(d.done)
 	defer close(d.chunks)
-	var record ringbuf.Record
-	var pending *barrier
-	chunk := d.pool.getChunk()
-	for {
-		d.reader.SetDeadline(time.Now().Add(pollInterval))
-		// Read all available records, then wait up to pollInterval for more.
-		for {
-			err := d.reader.ReadInto(&record)
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				break
-			}
-			if err != nil {
-				d.err = fmt.Errorf("read ring buffer: %w", err)
-				return
-			}
-			if pending != nil {
-				pending.left -= ringHeaderBytes + (len(record.RawSample)+7)&^7
-			}
-			if isProcessEvent(record.RawSample) {
-				d.processEvents <- *(*bpf.CudaProcessEvent)(unsafe.Pointer(&record.RawSample[0]))
-				continue
-			}
-			if len(chunk)+len(record.RawSample)+8 > cap(chunk) {
-				d.chunks <- chunk
-				chunk = d.pool.getChunk()
-				pending = d.updateBarrier(pending, false)
-			}
-			chunk = append(chunk, record.RawSample...)
-			for len(chunk)%8 != 0 { // align records to 8 bytes: the row writer reads them in place
-				chunk = append(chunk, 0)
-			}
-		}
-		if len(chunk) > 0 {
-			d.chunks <- chunk
-			chunk = d.pool.getChunk()
-		}
-		pending = d.updateBarrier(pending, true)
+	d.chunk = d.pool.getChunk()
+	for d.err == nil {
+		d.waiter.wait(pollInterval, d.readAll)
 		select {
 		case <-d.stop:
 			if d.reader.AvailableBytes() == 0 {
@@ -113,25 +92,64 @@ func (d *Drain) Run() {
 	}
 }
 
+// readAll reads all available records, and sends them.
+func (d *Drain) readAll() {
+	for {
+		err := d.reader.ReadInto(&d.record)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+		if err != nil {
+			d.err = fmt.Errorf("read ring buffer: %w", err)
+			return
+		}
+		d.add(d.record.RawSample)
+	}
+	if len(d.chunk) > 0 {
+		d.chunks <- d.chunk
+		d.chunk = d.pool.getChunk()
+	}
+	d.updateBarrier(true)
+}
+
+// add sends a process event, or adds a record to the chunk. It sends the chunk when it is full.
+func (d *Drain) add(record []byte) {
+	if d.pending != nil {
+		d.pending.left -= ringHeaderBytes + (len(record)+7)&^7
+	}
+	if isProcessEvent(record) {
+		d.processEvents <- *(*bpf.CudaProcessEvent)(unsafe.Pointer(&record[0]))
+		return
+	}
+	if len(d.chunk)+len(record)+8 > cap(d.chunk) {
+		d.chunks <- d.chunk
+		d.chunk = d.pool.getChunk()
+		d.updateBarrier(false)
+	}
+	d.chunk = append(d.chunk, record...)
+	for len(d.chunk)%8 != 0 { // align records to 8 bytes: the row writer reads them in place
+		d.chunk = append(d.chunk, 0)
+	}
+}
+
 // ringHeaderBytes is the size of the header of a record in the ring buffer. The kernel pads records to 8 bytes.
 const ringHeaderBytes = 8
 
 // updateBarrier ends a barrier whose records have been sent, and accepts the next one. empty says that the ring
 // buffer was empty, and that all its records have been sent.
-func (d *Drain) updateBarrier(pending *barrier, empty bool) *barrier {
-	if pending != nil && (empty || pending.left < 0) {
-		close(pending.done)
-		pending = nil
+func (d *Drain) updateBarrier(empty bool) {
+	if d.pending != nil && (empty || d.pending.left < 0) {
+		close(d.pending.done)
+		d.pending = nil
 	}
-	if pending == nil {
+	if d.pending == nil {
 		select {
 		case b := <-d.barriers:
 			b.left = d.reader.AvailableBytes()
-			return &b
+			d.pending = &b
 		default:
 		}
 	}
-	return pending
 }
 
 // Barrier waits until all records that are in the ring buffer now have been sent to the channel of chunks. It
@@ -168,5 +186,5 @@ func isProcessEvent(sample []byte) bool {
 func (d *Drain) Finish() error {
 	close(d.stop)
 	<-d.done
-	return errors.Join(d.err, d.reader.Close())
+	return errors.Join(d.err, d.waiter.close(), d.reader.Close())
 }

@@ -45,6 +45,8 @@ type Options struct {
 	ReadHits func() map[int]uint64
 	// OnSilence is called after the snapshots of silent processes, with these processes. It must not be nil.
 	OnSilence func(pids []int)
+	// Files has the unwind tables and symbols of processes. nil: the recorder has its own.
+	Files *hoststack.Files
 	// UsedCUDA are processes that used CUDA before the recording.
 	UsedCUDA []int
 }
@@ -123,7 +125,7 @@ func (r *Recorder) take(ctx context.Context, pids []int, limit time.Duration, wh
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.snapshotter == nil && r.failed == nil {
-		r.snapshotter, r.failed = hoststack.Open()
+		r.snapshotter, r.failed = hoststack.Open(r.opt.Files)
 	}
 	if r.failed != nil {
 		return

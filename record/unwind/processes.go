@@ -50,6 +50,22 @@ func (u *Unwinder) onNewMapping(pid int) {
 func (u *Unwinder) Refresh(pid int) {
 	// The key is bpf_get_current_pid_tgid of the process's main thread.
 	_ = u.pidEvents.Put(uint64(pid)<<32|uint64(pid), true) // if the map is full, the next mapping tries again
+	u.sync()
+}
+
+// syncDelay is the time until the profiler reads the mappings of a process. Programs map libraries in groups.
+const syncDelay = 50 * time.Millisecond
+
+// sync makes the profiler read the map of PID events within syncDelay.
+func (u *Unwinder) sync() {
+	t, ok := any(u.tracer).(interface{ ProcessPIDEvents() })
+	if !ok || u.isSyncing.Swap(true) {
+		return
+	}
+	time.AfterFunc(syncDelay/2, func() {
+		u.isSyncing.Store(false)
+		t.ProcessPIDEvents()
+	})
 }
 
 // tableTime is how long Sync waits for unwind tables with a profiler that does not count the tables that

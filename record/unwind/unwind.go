@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -43,6 +44,9 @@ type Unwinder struct {
 	watch  *mappingWatch
 
 	reporter reporter
+
+	// isSyncing says that the profiler will read the map of PID events within syncDelay.
+	isSyncing atomic.Bool
 
 	// The profiler's maps of processes.
 	pidEvents, pages, pythons *ebpf.Map
@@ -84,8 +88,18 @@ type Options struct {
 // Start starts the profiler, and begins to load the chain: verifying the programs takes a tenth of a
 // second. SetStop waits for them. Call Close to stop the Unwinder.
 func Start(opt Options) (*Unwinder, error) {
-	return start(opt, intervals{monitor: 50 * time.Millisecond})
+	often := intervals{monitor: syncDelay}
+	if canSyncOnDemand {
+		often.monitor = time.Second
+	}
+	return start(opt, often)
 }
+
+// canSyncOnDemand reports whether the profiler reads the map of PID events on demand (see patches).
+var canSyncOnDemand = func() bool {
+	_, ok := any((*tracer.Tracer)(nil)).(interface{ ProcessPIDEvents() })
+	return ok
+}()
 
 // start starts an Unwinder with the profiler's intervals.
 func start(opt Options, often intervals) (_ *Unwinder, err error) {
@@ -130,9 +144,9 @@ func start(opt Options, often intervals) (_ *Unwinder, err error) {
 	return u, nil
 }
 
-// tableStore is the type tracer.TableStore of the patched module. A tablecache.Cache implements it.
+// tableStore is the type nativeunwind.TableStore of the patched module. A tablecache.Cache implements it.
 type tableStore = interface {
-	Load(key [32]byte) (firstPage uint64, pages []uint16, deltas []uint32, infos []byte, ok bool)
+	Load(key [32]byte) (firstPage uint64, pages []uint16, deltas []uint32, infos []byte, release func(), ok bool)
 	Store(key [32]byte, firstPage uint64, pages []uint16, deltas []uint32, infos []byte)
 }
 
@@ -163,7 +177,8 @@ func discardTraces(ctx context.Context, traces <-chan *libpf.EbpfTrace) {
 }
 
 // intervals are the profiler's intervals. At each MonitorInterval it synchronises processes and
-// collects metrics, which takes 0.4 ms.
+// collects metrics, which takes 0.4 ms. It also synchronises processes that its BPF programs report, and those
+// of Unwinder.sync.
 type intervals struct{ monitor time.Duration }
 
 func (i intervals) MonitorInterval() time.Duration     { return i.monitor }

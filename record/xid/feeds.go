@@ -6,8 +6,6 @@ import (
 	"errors"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/gpurec/gpurec/record/clock"
 	"github.com/gpurec/gpurec/record/rows"
 )
@@ -27,14 +25,12 @@ var SystemSourcePaths = SourcePaths{
 
 // Feed is a kernel source of Xid reports.
 type Feed interface {
-	fd() int
 	// read returns the new reports without blocking. ended is true if there will be no more.
 	read() (seen []Report, ended bool)
 	close()
 }
 
-// xidPollInterval is the interval at which FollowXids checks for stop and for Xids whose rows are
-// complete.
+// xidPollInterval is the interval at which FollowXids reads the feeds.
 const xidPollInterval = 200 * time.Millisecond
 
 // OpenXidFeeds opens the kernel's log and the driver's tracepoint. missing has the reason for each
@@ -96,30 +92,10 @@ func FollowXids(c clock.Clock, feeds []Feed, merger *ReportMerger, sender *rows.
 	for {
 		collect()
 		sender.Send(merger.takeRows(c.NowNs() - maxReportDelay.Nanoseconds()))
-		if waitForXids(feeds, stop) {
+		if clock.Sleep(stop, xidPollInterval) {
 			collect()
 			sender.Send(merger.takeRows(c.NowNs() + 1))
 			return
 		}
-	}
-}
-
-// waitForXids waits for new reports, at most xidPollInterval. It returns true if stop was closed.
-func waitForXids(feeds []Feed, stop <-chan struct{}) bool {
-	if len(feeds) == 0 {
-		return clock.Sleep(stop, xidPollInterval)
-	}
-	fds := make([]unix.PollFd, len(feeds))
-	for i, f := range feeds {
-		fds[i] = unix.PollFd{Fd: int32(f.fd()), Events: unix.POLLIN}
-	}
-	if _, err := unix.Poll(fds, int(xidPollInterval.Milliseconds())); err != nil && err != unix.EINTR {
-		return clock.Sleep(stop, xidPollInterval)
-	}
-	select {
-	case <-stop:
-		return true
-	default:
-		return false
 	}
 }

@@ -37,8 +37,6 @@ func openKmsg(path string, c clock.Clock) (*kmsgFeed, error) {
 	return &kmsgFeed{file: file, clock: c, beganNs: c.NowNs()}, nil
 }
 
-func (k *kmsgFeed) fd() int { return k.file }
-
 func (k *kmsgFeed) close() { unix.Close(k.file) }
 
 // read returns the Xids in new records.

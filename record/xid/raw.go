@@ -158,8 +158,6 @@ func makeXidProgram(ring *ebpf.Map, nameOffset uint32) asm.Instructions {
 	)
 }
 
-func (t *rawTracepoint) fd() int { return t.ring.FD() }
-
 func (t *rawTracepoint) close() {
 	if t.link != nil {
 		_ = t.link.Close()

@@ -101,8 +101,6 @@ func (t *tracefsFeed) writeInstanceFile(file, value string) error {
 	return nil
 }
 
-func (t *tracefsFeed) fd() int { return t.pipe }
-
 // close removes the tracefs instance, which stops its tracing.
 func (t *tracefsFeed) close() {
 	if t.pipe >= 0 {

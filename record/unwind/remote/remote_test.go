@@ -61,7 +61,7 @@ func newSpace(t testing.TB) (*fakeSpace, func(name string) uint64) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { file.Close() })
-	table, err := ReadTable(file)
+	table, err := ReadTable(file, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"unsafe"
 )
 
 // Table is an unwind table, as the BPF programs of the unwinder read it.
@@ -91,7 +92,7 @@ func format(key [32]byte, t Table) ([]byte, error) {
 	return b, nil
 }
 
-// parse reads the file of a table. The table's Infos are a part of data.
+// parse reads the file of a table. The table's members are parts of data, which begins at a multiple of 4 bytes.
 func parse(key [32]byte, data []byte) (*Table, error) {
 	if len(data) < prefixBytes || string(data[:len(magic)]) != magic ||
 		binary.LittleEndian.Uint32(data[len(magic):]) != version ||
@@ -103,22 +104,20 @@ func parse(key [32]byte, data []byte) (*Table, error) {
 	infos := int64(binary.LittleEndian.Uint32(sizes))
 	pages := int64(binary.LittleEndian.Uint32(sizes[4:]))
 	deltas := int64(binary.LittleEndian.Uint32(sizes[8:]))
-	if int64(len(data)) != prefixBytes+infos+4*deltas+2*pages {
+	if int64(len(data)) != prefixBytes+infos+4*deltas+2*pages || infos%infoBytes != 0 {
 		return nil, errDamaged
 	}
 	t := &Table{
 		FirstPage: binary.LittleEndian.Uint64(data[keyAt+len(key):]),
 		Infos:     data[prefixBytes : prefixBytes+infos],
-		Deltas:    make([]uint32, deltas),
-		Pages:     make([]uint16, pages),
 	}
+	// All processors that gpurec runs on are little-endian.
 	rest := data[prefixBytes+infos:]
-	for i := range t.Deltas {
-		t.Deltas[i] = binary.LittleEndian.Uint32(rest[4*i:])
+	if deltas > 0 {
+		t.Deltas = unsafe.Slice((*uint32)(unsafe.Pointer(&rest[0])), deltas)
 	}
-	rest = rest[4*deltas:]
-	for i := range t.Pages {
-		t.Pages[i] = binary.LittleEndian.Uint16(rest[2*i:])
+	if rest = rest[4*deltas:]; pages > 0 {
+		t.Pages = unsafe.Slice((*uint16)(unsafe.Pointer(&rest[0])), pages)
 	}
 	return t, t.check()
 }

@@ -12,7 +12,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -21,6 +20,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // DefaultMaxBytes is the default limit of a cache. The tables of 600 MB of libraries have 14 MB.
@@ -98,29 +99,35 @@ func (c *Cache) Stats() Stats {
 // fileName returns the name of the file of a table.
 func fileName(key [32]byte) string { return hex.EncodeToString(key[:]) + tableSuffix }
 
-// Load returns the members of a Table. The caller owns them.
-func (c *Cache) Load(key [32]byte) (firstPage uint64, pages []uint16, deltas []uint32, infos []byte, ok bool) {
+// Load returns the members of a Table, in the memory of its file: it is read-only, and other loads of the table
+// share it. release unmaps the file. It may be called after Close.
+func (c *Cache) Load(key [32]byte) (
+	firstPage uint64, pages []uint16, deltas []uint32, infos []byte, release func(), ok bool,
+) {
 	name := fileName(key)
-	data, err := c.read(name)
+	data, err := c.open(name)
 	if err != nil {
 		c.misses.Add(1)
-		return 0, nil, nil, nil, false
+		return 0, nil, nil, nil, nil, false
 	}
+	release = func() { _ = unix.Munmap(data) } // cannot fail
 	t, err := parse(key, data)
 	if err != nil {
+		release()
 		c.misses.Add(1)
 		c.rejected.Add(1)
 		_ = c.root.Remove(name) // otherwise the next Store replaces it
-		return 0, nil, nil, nil, false
+		return 0, nil, nil, nil, nil, false
 	}
 	c.hits.Add(1)
 	now := time.Now()
 	_ = c.root.Chtimes(name, now, now) // the least recently used tables are removed first
-	return t.FirstPage, t.Pages, t.Deltas, t.Infos, true
+	return t.FirstPage, t.Pages, t.Deltas, t.Infos, release, true
 }
 
-// read reads a regular file of at most the longest table.
-func (c *Cache) read(name string) ([]byte, error) {
+// open maps a regular file of at most the longest table. Files of the cache are replaced and removed, but never
+// written again, so the memory does not change.
+func (c *Cache) open(name string) ([]byte, error) {
 	file, err := c.root.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -133,9 +140,10 @@ func (c *Cache) read(name string) ([]byte, error) {
 	if !info.Mode().IsRegular() || info.Size() > maxFileBytes {
 		return nil, errors.New("not a table")
 	}
-	data := make([]byte, info.Size())
-	_, err = io.ReadFull(file, data)
-	return data, err
+	if info.Size() < prefixBytes {
+		return make([]byte, info.Size()), nil // parse rejects it
+	}
+	return unix.Mmap(int(file.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_SHARED|unix.MAP_POPULATE)
 }
 
 // Store stores a table. If that fails, the table is missing: a full disk must not end a recording.

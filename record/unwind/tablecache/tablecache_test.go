@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -50,8 +51,12 @@ func (c *Cache) storeTable(key [32]byte, t Table) {
 }
 
 func (c *Cache) loadTable(key [32]byte) (Table, bool) {
-	firstPage, pages, deltas, infos, ok := c.Load(key)
-	return Table{firstPage, pages, deltas, infos}, ok
+	firstPage, pages, deltas, infos, release, ok := c.Load(key)
+	if !ok {
+		return Table{}, false
+	}
+	defer release()
+	return Table{firstPage, slices.Clone(pages), slices.Clone(deltas), bytes.Clone(infos)}, ok
 }
 
 // TestTablesAreKept stores tables with one cache and loads them with another, as a later recorder.
