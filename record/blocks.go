@@ -29,19 +29,19 @@ const readingAge = 10 * time.Second
 type blockReaders struct {
 	session *Session
 
+	mayRequest bool // Request may be called
+
 	mu      sync.Mutex
-	every   time.Duration // time between readings; 0: nothing is read yet
-	totals  bool          // statistics are read, too
-	pids    map[int]bool  // processes that have mapped an allocator
-	watches map[int]*blockWatch
+	every   time.Duration       // time between readings; 0: nothing is read yet
+	totals  bool                // statistics are read, too
+	watches map[int]*blockWatch // by pid, of processes that have mapped an allocator
 }
 
 // add adds a process that has mapped a caching allocator, or another one than before.
 func (b *blockReaders) add(pid int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.pids[pid] = true
-	if b.every > 0 {
+	if b.every > 0 || b.mayRequest {
 		b.start(pid)
 	}
 }
@@ -57,8 +57,8 @@ func (b *blockReaders) Request() {
 	if b.every == 0 || b.every > time.Second {
 		b.every = time.Second
 	}
-	for pid := range b.pids {
-		b.start(pid)
+	for _, w := range b.watches {
+		w.request(b.every, b.totals)
 	}
 }
 
@@ -69,8 +69,11 @@ func (b *blockReaders) start(pid int) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &blockWatch{
-		session: b.session, pid: pid, every: b.every, hasTotals: b.totals, known: make(map[int]*knownBlocks),
-		cancel: cancel, window: make(chan struct{}, 1), begin: time.Now(),
+		session: b.session, pid: pid, known: make(map[int]*knownBlocks), cancel: cancel,
+		window: make(chan struct{}, 1), requests: make(chan blockRequest, 2),
+	}
+	if b.every > 0 {
+		w.request(b.every, b.totals)
 	}
 	b.watches[pid] = w
 	b.session.helpers.Go(func() {
@@ -117,22 +120,35 @@ func (b *blockReaders) WindowBegins() {
 
 // blockWatch reads the blocks of one process at regular times.
 type blockWatch struct {
-	session   *Session
-	pid       int
-	every     time.Duration
-	hasTotals bool                 // statistics are read, too
-	memory    *TorchMemory         // nil until the allocator was found
-	known     map[int]*knownBlocks // by device
-	refused   string               // why the allocator was not found at the last reading
-	openAt    time.Time            // when to look for the allocator again
-	cancel    context.CancelFunc   // ends run
-	window    chan struct{}        // receives an element when a window of events begins
-	begin     time.Time            // of the watch
+	session  *Session
+	pid      int
+	requests chan blockRequest
+	memory   *TorchMemory         // nil until the allocator was found
+	known    map[int]*knownBlocks // by device
+	refused  string               // why the allocator was not found at the last reading
+	openAt   time.Time            // when to look for the allocator again
+	cancel   context.CancelFunc   // ends run
+	window   chan struct{}        // receives an element when a window of events begins
 
 	mu     sync.Mutex
+	begin  time.Time // of the first request
 	readAt time.Time // of the last reading that was not refused
 	why    string    // why the last reading was refused; "": it was not
 	isNone bool      // the process has ended, or has no allocator of its own
+}
+
+// blockRequest is a request to read the blocks at regular times, and the statistics if hasTotals is set.
+type blockRequest struct {
+	every     time.Duration
+	hasTotals bool
+}
+
+// request asks for readings. The last request counts.
+func (w *blockWatch) request(every time.Duration, hasTotals bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.begin = time.Now()
+	w.requests <- blockRequest{every, hasTotals} // there are two at most
 }
 
 // isKnown reports whether the blocks are known, and if not, why.
@@ -163,19 +179,22 @@ const openPause = time.Second
 // minReadingPause is the shortest time between a reading and one that a window asks for.
 const minReadingPause = 300 * time.Millisecond
 
-// run reads until ctx ends, or the process ends or executes another program.
+// run waits for a request, and reads until ctx ends, or the process ends or executes another program. It looks for the
+// allocator before, so that the first reading comes soon.
 func (w *blockWatch) run(ctx context.Context) {
-	blocks := time.NewTimer(w.every)
-	defer blocks.Stop()
-	var totals <-chan time.Time
-	if w.hasTotals {
-		ticker := time.NewTicker(totalsInterval)
-		defer ticker.Stop()
-		totals = ticker.C
+	w.memory, _ = OpenTorchMemory(ctx, w.pid) // readAll tries again, and notes the error
+	var request blockRequest
+	select {
+	case request = <-w.requests:
+	case <-ctx.Done():
+		return
 	}
+	blocks, totals := time.NewTimer(request.every), time.NewTicker(totalsInterval)
+	defer blocks.Stop()
+	defer totals.Stop()
 	for w.readAll(ctx) {
-		blocks.Reset(w.every)
-		if !w.wait(ctx, blocks.C, totals) {
+		blocks.Reset(request.every)
+		if !w.wait(ctx, &request, blocks.C, totals.C) {
 			return
 		}
 	}
@@ -183,7 +202,7 @@ func (w *blockWatch) run(ctx context.Context) {
 }
 
 // wait waits for the next reading, and reads statistics meanwhile. It returns false if ctx ended.
-func (w *blockWatch) wait(ctx context.Context, blocks, totals <-chan time.Time) bool {
+func (w *blockWatch) wait(ctx context.Context, request *blockRequest, blocks, totals <-chan time.Time) bool {
 	last := time.Now()
 	for {
 		select {
@@ -193,8 +212,12 @@ func (w *blockWatch) wait(ctx context.Context, blocks, totals <-chan time.Time) 
 			if time.Since(last) >= minReadingPause {
 				return true
 			}
+		case *request = <-w.requests:
+			return true
 		case <-totals:
-			w.readTotals()
+			if request.hasTotals {
+				w.readTotals()
+			}
 		case <-ctx.Done():
 			return false
 		}

@@ -153,6 +153,12 @@ func DefaultOptions() Options {
 	}
 }
 
+// maySampleEvents reports whether events of PyTorch's allocator may be recorded in windows only. Triggers and Tap
+// follow the memory by single events.
+func (o *Options) maySampleEvents() bool {
+	return o.Allocator == library.AllocatorModeAuto && o.MaxOverheadPct > 0 && o.Triggers == nil && o.Tap == nil
+}
+
 // limits returns the size and age limits of the recording.
 func (o *Options) limits() format.Limits {
 	return format.Limits{MaxBytes: o.MaxBytes, Ring: o.Ring, KeepNs: int64(o.RingFor / time.Nanosecond)}

@@ -12,7 +12,6 @@ import (
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/clock"
 	"github.com/gpurec/gpurec/record/host"
-	"github.com/gpurec/gpurec/record/library"
 	"github.com/gpurec/gpurec/record/hoststack"
 	"github.com/gpurec/gpurec/record/liveset"
 	"github.com/gpurec/gpurec/record/overhead"
@@ -91,7 +90,7 @@ func Start(opt Options) (_ *Session, err error) {
 		targets.OnEarlierAllocator = s.readEarlierBlocks
 	}
 	s.blockReaders = &blockReaders{
-		session: s, every: opt.BlocksEvery, pids: make(map[int]bool), watches: make(map[int]*blockWatch),
+		session: s, every: opt.BlocksEvery, mayRequest: opt.maySampleEvents(), watches: make(map[int]*blockWatch),
 	}
 	targets.OnAllocator = s.blockReaders.add
 	if s.targets, err = target.Open(targets); err != nil {
@@ -263,8 +262,7 @@ func (s *Session) firstRows() []format.Row {
 // startHelpers starts all goroutines except the pipeline's. They end when s.stop is closed.
 func (s *Session) startHelpers() {
 	s.sampler = sampling.Sampler{Probes: s.probes, Recorder: s.pipeline.writer, Clock: s.clock, Warn: s.warn}
-	// Triggers and Tap follow the memory by single events.
-	if s.opt.Allocator == library.AllocatorModeAuto && s.triggers == nil && s.opt.Tap == nil {
+	if s.opt.maySampleEvents() {
 		s.sampler.Blocks = s.blockReaders
 	}
 	if s.opt.MaxOverheadPct > 0 { // it also measures run times

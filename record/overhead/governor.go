@@ -240,7 +240,7 @@ func (g *Governor) extendSampling(m Measurement) {
 	}
 	if more := g.choose(full, g.aimPct()) &^ g.sampled; more != 0 {
 		g.sampled |= more
-		g.window = average{}
+		g.window, g.pause = average{}, average{} // in the pause so far, these kinds were recorded
 		g.window.add(full, g.policy.WindowTick.Seconds())
 		g.relaxed = 0
 		g.startPause()

@@ -225,7 +225,7 @@ func TestUnwindShare(t *testing.T) {
 		t.Errorf("before the first measurement: %s", share())
 	}
 	observe(g, 100*time.Millisecond, load{others: 1}, 0, nil)
-	if share() != "0.025" {
+	if share() != "0.020" {
 		t.Errorf("with 1 %% for other calls: %s", share())
 	}
 	observe(g, 4*time.Second, load{launches: 30}, 0, nil)
@@ -267,16 +267,16 @@ func TestMeasurementOfHits(t *testing.T) {
 func TestPriceOfAHit(t *testing.T) {
 	testclass.Unit(t)
 	p := NewPrice(600)
-	if p.HitNs() != 900+AssumedProgramNs {
+	if p.HitNs() != 600*LoopFactor+AssumedProgramNs {
 		t.Errorf("assumed price %.0f", p.HitNs())
 	}
 	p.Skip(1000, 10, 0)
 	p.Measure(1000+500*1000+20_000_000, 510+500, 20_000_000) // 1000 runs of 500 ns, and 20 ms of unwinding
-	if p.HitNs() != 900+500 {
+	if p.HitNs() != 600*LoopFactor+500 {
 		t.Errorf("measured price %.0f", p.HitNs())
 	}
 	p.Measure(1e9, 1015, 0)
-	if p.HitNs() != 900+500 {
+	if p.HitNs() != 600*LoopFactor+500 {
 		t.Error("five runs changed the price")
 	}
 	for hitNs, want := range map[float64]float64{1700: 1700, 100: 1100, 100_000: 2900} {

@@ -2,7 +2,8 @@
 
 package overhead
 
-// HitRates are the probe hits per second of the busiest thread, by kind of call.
+// HitRates are the probe hits per second of the busiest thread, by kind of call. The thread includes those that work
+// for it while it waits: PyTorch's autograd engine.
 type HitRates struct {
 	Launches, Allocator, Others float64
 	// PaceLaunches, PaceAllocator and PaceOthers are the hits of all threads.
@@ -10,7 +11,12 @@ type HitRates struct {
 }
 
 // Total returns the hits per second of all kinds of call.
-func (r *HitRates) Total() float64 { return r.Launches + r.Allocator + r.Others }
+func (r HitRates) Total() float64 { return r.Launches + r.Allocator + r.Others }
+
+// Plus returns the sum of two rates, without those of all threads.
+func (r HitRates) Plus(o HitRates) HitRates {
+	return HitRates{Launches: r.Launches + o.Launches, Allocator: r.Allocator + o.Allocator, Others: r.Others + o.Others}
+}
 
 // Measurement is the overhead of probes in a short time, in percent of the time of the busiest
 // thread. Unwinding is not part of it, except for UnwindPct.

@@ -39,7 +39,7 @@ type GovernorPolicy struct {
 var DefaultGovernorPolicy = GovernorPolicy{
 	Tick:         100 * time.Millisecond,
 	WindowTick:   25 * time.Millisecond,
-	Aim:          0.7,
+	Aim:          0.6,
 	MostInSecond: 0.85,
 	Debt:         8 * time.Millisecond,
 	Window:       250 * time.Millisecond,

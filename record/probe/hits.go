@@ -6,7 +6,12 @@ import "github.com/gpurec/gpurec/bpf"
 
 // ThreadHits counts the probe hits of a thread at entries and returns, by kind of call. The counts wrap
 // around.
-type ThreadHits struct{ Launches, Allocator, Others uint32 }
+type ThreadHits struct {
+	Launches, Allocator, Others uint32
+	// IsEngine is set for threads of PyTorch's autograd engine. They work while another thread of the process waits in
+	// backward().
+	IsEngine bool
+}
 
 // ReadThreadHits sets hits to the counts of all threads that have called CUDA, by pid<<32|tid.
 func (p *Probes) ReadThreadHits(hits map[uint64]ThreadHits) {
@@ -20,6 +25,7 @@ func (p *Probes) ReadThreadHits(hits map[uint64]ThreadHits) {
 			Launches:  t.Hits[bpf.CudaHitKindHIT_LAUNCH],
 			Allocator: t.Hits[bpf.CudaHitKindHIT_ALLOCATOR],
 			Others:    t.Hits[bpf.CudaHitKindHIT_OTHER],
+			IsEngine:  bpf.CudaEngineRole(t.Engine) == bpf.CudaEngineRoleENGINE_THREAD,
 		}
 	}
 }

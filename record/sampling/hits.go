@@ -24,15 +24,16 @@ func newHitMeter(probes *probe.Probes) *hitMeter {
 	return m
 }
 
-// measure returns the rates since the last call, and the time since then in seconds. It attributes
-// all calls that are only counted to the busiest thread, because these calls have no thread.
+// measure returns the rates since the last call, and the time since then in seconds. The busiest thread is that of a
+// process with the most hits, together with the threads of the process's autograd engine: they work while it waits. It
+// attributes all calls that are only counted to the busiest thread, because these calls have no thread.
 func (m *hitMeter) measure() (rates overhead.HitRates, seconds float64) {
 	m.last, m.now = m.now, m.last
 	m.probes.ReadThreadHits(m.now)
 	at := time.Now()
 	seconds = max(1e-3, at.Sub(m.lastMeasured).Seconds())
 	m.lastMeasured = at
-	var busiest overhead.HitRates
+	threads, engines := make(map[uint64]overhead.HitRates), make(map[uint64]overhead.HitRates) // by pid
 	for id, hits := range m.now {
 		before := m.last[id]
 		rate := func(hits, before uint32) float64 { return float64(hits-before) / seconds }
@@ -43,13 +44,29 @@ func (m *hitMeter) measure() (rates overhead.HitRates, seconds float64) {
 		rates.PaceLaunches += r.Launches
 		rates.PaceAllocator += r.Allocator
 		rates.PaceOthers += r.Others
-		if r.Total() > busiest.Total() {
-			busiest = r
+		pid := id >> 32
+		if hits.IsEngine {
+			engines[pid] = engines[pid].Plus(r)
+		} else if most := threads[pid]; r.Total() >= most.Total() {
+			threads[pid] = r
 		}
 	}
+	busiest := busiestProcess(threads, engines)
 	counted := m.probes.ReadCountedCalls()
 	rates.Launches, rates.Allocator = busiest.Launches, busiest.Allocator
 	rates.Others = busiest.Others + float64(counted-m.counted)/seconds
 	m.counted = counted
 	return rates, seconds
+}
+
+// busiestProcess returns the rates of the process whose busiest thread and engine have the most hits.
+func busiestProcess(threads, engines map[uint64]overhead.HitRates) (busiest overhead.HitRates) {
+	for _, rates := range []map[uint64]overhead.HitRates{threads, engines} {
+		for pid := range rates {
+			if r := threads[pid].Plus(engines[pid]); r.Total() > busiest.Total() {
+				busiest = r
+			}
+		}
+	}
+	return busiest
 }
