@@ -12,7 +12,9 @@ type TotalsCheck struct {
 	pending int32 // the block whose size the next event determines, or None
 	// Known says which totals were reported so far; index with AllocatedTotalIndex or
 	// ReservedTotalIndex.
-	Known      [2]bool
+	Known [2]bool
+	// takesOver says which totals the next event sets, without a comparison: events were not recorded before it.
+	takesOver  [2]bool
 	Compared   int64 // allocator events whose totals were compared with the model
 	Disagreed  int64 // compared events whose totals differ from the model
 	WorstBytes int64 // largest difference between model and allocator, bytes
@@ -45,7 +47,7 @@ func (a *Allocator) compareAllocatedBytes(e *AllocatorEvent, freed int32) (size 
 	switch {
 	case e.Op == OpBlockFreeRequested && !unknown:
 		model -= a.Pieces[freed].Size
-	case unknown && c.Known[AllocatedTotalIndex]:
+	case unknown && c.Known[AllocatedTotalIndex] && !c.takesOver[AllocatedTotalIndex]:
 		if s := model - e.Allocated; s >= e.Bytes && s <= guess+maxUnseenSlackBytes && s%BlockUnitBytes == 0 {
 			guess, learnt = s, true
 		}
@@ -59,8 +61,14 @@ func (a *Allocator) compareAllocatedBytes(e *AllocatorEvent, freed int32) (size 
 		a.Before.Active += e.Allocated - model
 		return guess, NoPiece
 	}
-	c.Compared++
 	diff := e.Allocated - model
+	if c.takesOver[AllocatedTotalIndex] {
+		c.takesOver[AllocatedTotalIndex] = false
+		a.Seen.Allocated += diff
+		a.Seen.Active += diff
+		return guess, NoPiece
+	}
+	c.Compared++
 	switch {
 	case unknown && learnt: // the size of the pending block remains a prediction
 	case pending != NoPiece && freed != pending && a.correctBlockSize(pending, diff):
@@ -122,6 +130,11 @@ func (a *Allocator) compareReservedBytes(e *AllocatorEvent) {
 	}
 	if e.Op == OpSegmentFreed && diff == -e.Bytes {
 		return // PyTorch before 2.1 reports a segment's end after its removal
+	}
+	if c.takesOver[ReservedTotalIndex] {
+		c.takesOver[ReservedTotalIndex] = false
+		a.Seen.Reserved += diff
+		return
 	}
 	if diff != 0 {
 		a.countDisagreement(diff)

@@ -119,6 +119,7 @@ func (w *Rewind) eachPage(ptr, bytes int64, yield func(page int64)) {
 func (w *Rewind) StateAt(atNs int64) *EarlierState {
 	s := &EarlierState{
 		Pid: w.state.Pid, Device: w.state.Device, AtNs: atNs, IsReported: w.state.IsReported, IsRewound: true,
+		IsReading: w.state.IsReading,
 	}
 	s.Segments = w.segments()
 	if w.failed || !w.addBlocks(s) {

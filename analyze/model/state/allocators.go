@@ -181,9 +181,17 @@ func newBlock(t *timeline.Timeline, p *caching.SegmentPiece) AllocatorBlock {
 		Stream:    p.Stream,
 		Pool:      p.Pool,
 		StackID:   o.Stack,
-		Site:      t.SiteOfBlock(p.Origin),
+		Site:      siteOfPiece(t, p),
 		Tid:       o.Tid,
 	}
+}
+
+// siteOfPiece returns the call site of a block.
+func siteOfPiece(t *timeline.Timeline, p *caching.SegmentPiece) string {
+	if p.IsUnseen {
+		return origin.UnseenSite
+	}
+	return t.SiteOfBlock(p.Origin)
 }
 
 // addFinalTotals adds the values that are known only at the end of the recording.
