@@ -47,6 +47,10 @@ type SegmentPiece struct {
 	IsUnseen bool
 }
 
+// IsSizePredicted reports whether the size of a block follows from the allocator's rules. Its totals have not confirmed
+// it.
+func (p *SegmentPiece) IsSizePredicted() bool { return !p.agreed }
+
 // Special values of Piece.Segment.
 const (
 	UnrecordedSegmentIndex = -1 // the segment was allocated before the recording
@@ -64,6 +68,8 @@ type AllocatorSegment struct {
 	Pool      int64
 	Origin    int32
 	SinceNs   int64
+	// IsUnseen is set for a segment that a reading showed after times without events, and whose allocation is not known.
+	IsUnseen bool
 }
 
 // strandedBytes returns the bytes of holes that cannot return to the driver, because the segment
@@ -120,6 +126,9 @@ type Allocator struct {
 	Earlier   *EarlierState
 	IsRewound bool
 	isStale   bool // see IsStale
+	// hasReading is set if a reading was applied: see gaps.go.
+	hasReading bool
+	own        ownCounts
 
 	Pieces   []SegmentPiece
 	spare    []int32            // indexes of unused entries of Pieces
@@ -146,6 +155,10 @@ type EventCounts struct {
 	// UnseenFrees counts blocks and segments whose end is in such a time. Neither counts blocks that were allocated and
 	// freed between two readings.
 	UnseenBlocks, UnseenFrees int64
+	// UnrecordedAllocs and UnrecordedFrees count the blocks that were allocated and freed without a recorded event, by the
+	// allocator's own counters: see totals.go. Lost events are among them.
+	UnrecordedAllocs, UnrecordedFrees int64
+	freeEvents                        int64 // recorded frees by the program
 }
 
 func newAllocator(set *AllocatorSet, key AllocatorKey, rules AllocatorRules) *Allocator {
@@ -154,6 +167,9 @@ func newAllocator(set *AllocatorSet, key AllocatorKey, rules AllocatorRules) *Al
 		Began: make(map[int64]int32), ends: make(map[int64]int32),
 	}
 }
+
+// RecordedCalls returns the numbers of recorded allocations and frees of blocks.
+func (c *EventCounts) RecordedCalls() (allocs, frees int64) { return c.allocs, c.freeEvents }
 
 // Totals returns the allocator's totals after the events so far. Totals that these events do not
 // determine are unknown.

@@ -142,7 +142,11 @@ func (a *Allocator) compareReservedBytes(e *AllocatorEvent) {
 	}
 }
 
+// countDisagreement counts an event at which the model differs. That of a stale model is no fault.
 func (a *Allocator) countDisagreement(diff int64) {
+	if a.isStale {
+		return
+	}
 	if diff < 0 {
 		diff = -diff
 	}
@@ -152,7 +156,10 @@ func (a *Allocator) countDisagreement(diff int64) {
 
 // HasWholeState reports whether the model knows all memory of the allocator: from its first event on, or since its
 // state was read from the process.
-func (a *Allocator) HasWholeState() bool { return a.IsRecordedFromStart() || a.Earlier != nil }
+func (a *Allocator) HasWholeState() bool { return a.IsRecordedFromStart() || a.WasRead() }
+
+// WasRead reports whether the blocks of the allocator were read from the process: when the recording began, or since.
+func (a *Allocator) WasRead() bool { return a.Earlier != nil || a.hasReading }
 
 // IsRecordedFromStart reports whether the recording has the allocator's first event, so no memory
 // existed before.

@@ -70,7 +70,7 @@ func (a *Allocator) applyEarlierState(state *EarlierState, consume ChangeConsume
 		a.Reports = true
 	}
 	e := AllocatorEvent{Op: OpStateRead, AtNs: state.AtNs, Allocated: state.Allocated, Reserved: state.Reserved}
-	isUnseen := state.IsReading && (a.isStale || a.Earlier != nil || a.IsRecordedFromStart())
+	isUnseen := state.IsReading && (a.isStale || a.WasRead() || a.IsRecordedFromStart())
 	switch {
 	case state.IsReading && (state.IsRewound || a.isStale): // takeReadTotals sets them
 	case state.IsRewound: // the next event has the totals
@@ -95,7 +95,7 @@ func (a *Allocator) applyEarlierState(state *EarlierState, consume ChangeConsume
 		if a.Reports {
 			a.addReportedSegment(s, recorded)
 		} else {
-			a.addEarlierSegment(s, recorded, segments[s.Ptr])
+			a.addEarlierSegment(s, recorded, segments[s.Ptr], isUnseen)
 		}
 	}
 	if a.Reports { // it reports neither streams nor segments
@@ -103,30 +103,34 @@ func (a *Allocator) applyEarlierState(state *EarlierState, consume ChangeConsume
 		totals.InactiveSplit, totals.Segments = 0, 0
 	}
 	a.takeReadTotals(state, totals)
-	a.Earlier = state
 	if state.IsReading {
-		withoutBlocks := *state
-		withoutBlocks.Segments = nil
-		a.Earlier = &withoutBlocks
+		a.hasReading = true
 		a.emitResizedBlocks(recorded, consume)
+	} else {
+		a.Earlier = state
 	}
-	a.emitFoundBlocks(recorded, isUnseen, consume)
+	a.emitFoundBlocks(recorded, state.AtNs, isUnseen, consume)
 }
 
-// emitFoundBlocks passes the blocks of a new state to consume, without those that were known before. With isUnseen,
-// they are not from before the recording.
-func (a *Allocator) emitFoundBlocks(known map[int64]SegmentPiece, isUnseen bool, consume ChangeConsumer) {
+// emitFoundBlocks passes the blocks of a new state from atNs (Unix ns) to consume, without those that were known before.
+// With isUnseen, they are not from before the recording.
+func (a *Allocator) emitFoundBlocks(
+	known map[int64]SegmentPiece,
+	atNs int64,
+	isUnseen bool,
+	consume ChangeConsumer,
+) {
 	for i := range a.Pieces {
 		p := &a.Pieces[i]
 		if _, isKnown := known[p.Ptr]; isKnown || !p.IsEarlier {
 			continue
 		}
 		if isUnseen {
-			p.IsEarlier, p.IsUnseen, p.SinceNs = false, true, a.Earlier.AtNs
+			p.IsEarlier, p.IsUnseen, p.SinceNs = false, true, atNs
 			a.Counts.UnseenBlocks++
 		}
 		a.change = AllocatorChange{
-			Op: OpBlockFound, AtNs: a.Earlier.AtNs, Block: *p, Origin: origin.NoOrigin, IsUnseen: isUnseen,
+			Op: OpBlockFound, AtNs: atNs, Block: *p, Origin: origin.NoOrigin, IsUnseen: isUnseen,
 		}
 		consume(a, &a.change)
 	}
@@ -198,11 +202,19 @@ func (a *Allocator) clearPieces() {
 	a.Check.pending = NoPiece
 }
 
-// addEarlierSegment adds a segment with its pieces. known is the same segment if its allocation was recorded.
-func (a *Allocator) addEarlierSegment(s *EarlierSegment, recorded map[int64]SegmentPiece, known AllocatorSegment) {
+// addEarlierSegment adds a segment with its pieces. known is the same segment if the model has it. isUnseen says that
+// another one is not from before the recording.
+func (a *Allocator) addEarlierSegment(
+	s *EarlierSegment,
+	recorded map[int64]SegmentPiece,
+	known AllocatorSegment,
+	isUnseen bool,
+) {
 	segment := AllocatorSegment{Ptr: s.Ptr, Pool: s.Pool, Origin: origin.NoOrigin}
 	if known.Ptr != 0 && known.IsMappedRange() == s.IsExpandable {
-		segment.Origin, segment.SinceNs = known.Origin, known.SinceNs
+		segment.Origin, segment.SinceNs, segment.IsUnseen = known.Origin, known.SinceNs, known.IsUnseen
+	} else {
+		segment.IsUnseen = isUnseen
 	}
 	if !s.IsExpandable {
 		segment.Size, segment.Used = s.Bytes, s.usedBytes()

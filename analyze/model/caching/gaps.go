@@ -74,7 +74,7 @@ func (a *Allocator) takeAwaiting(p *SegmentPiece, atNs int64, consume ChangeCons
 // takeReadTotals takes over the totals of a reading, which the model computes from its blocks. Before stays: it is the
 // memory from before the recording.
 func (a *Allocator) takeReadTotals(state *EarlierState, totals AllocatorTotals) {
-	if !state.IsReading || a.Earlier == nil && !a.isStale && !a.IsRecordedFromStart() {
+	if !state.IsReading || !a.WasRead() && !a.isStale && !a.IsRecordedFromStart() {
 		a.Before = totals.subtract(a.Seen)
 		return
 	}

@@ -29,6 +29,8 @@ type AllocatorChange struct {
 	// IsUnseen is set if events were not recorded before: a block that was allocated, or ended, without a recorded
 	// event did so then.
 	IsUnseen bool
+	// Own are the totals of OpTotalsRead; nil for other operations.
+	Own *TotalsChange
 }
 
 // ChangeConsumer gets every change of an allocator. It may read the allocator:
@@ -259,6 +261,7 @@ func (a *Allocator) endLostBlock(p *SegmentPiece, atNs int64, consume ChangeCons
 }
 
 func (a *Allocator) applyFreeRequested(e *AllocatorEvent, consume ChangeConsumer) {
+	a.Counts.freeEvents++
 	i, ok := a.at.Get(e.Ptr)
 	// the free was completed unseen, and the address was used again
 	if ok && a.Pieces[i].State == PieceAwaitsStream {
@@ -327,7 +330,11 @@ func (a *Allocator) applyFreeCompleted(e *AllocatorEvent, consume ChangeConsumer
 			a.Before.Active += a.Pieces[i].Size
 		}
 	case a.Pieces[i].State == PieceBlock: // the block's free_requested event was lost
-		a.countLostFree()
+		if a.isStale {
+			a.takeAwaiting(&a.Pieces[i], e.AtNs, consume)
+		} else {
+			a.Counts.LostFrees++
+		}
 		a.Seen.Allocations--
 		if !a.Check.Known[AllocatedTotalIndex] {
 			a.Seen.Allocated -= a.Pieces[i].Size

@@ -23,6 +23,7 @@ func (a *Allocator) applyReportedAlloc(e *AllocatorEvent, consume ChangeConsumer
 
 // applyReportedFree applies the report of a free.
 func (a *Allocator) applyReportedFree(e *AllocatorEvent, consume ChangeConsumer) {
+	a.Counts.freeEvents++
 	a.compareReportedTotals(e, -e.Bytes)
 	i, ok := a.at.Get(e.Ptr)
 	// its free was not recorded, and the address was used again

@@ -148,7 +148,7 @@ func VisitAllocatorsAt(
 func newAllocatorState(t *timeline.Timeline, a *caching.Allocator, ended bool) AllocatorState {
 	s := AllocatorState{Pid: a.Pid, Device: a.Device, AllocatorTotals: a.Seen, Ended: ended}
 	a.EachLiveBlock(func(p *caching.SegmentPiece) {
-		if p.Origin != origin.NoOrigin || a.Earlier != nil {
+		if p.Origin != origin.NoOrigin || a.WasRead() {
 			s.Blocks = append(s.Blocks, newBlock(t, p))
 		}
 	})
@@ -181,17 +181,9 @@ func newBlock(t *timeline.Timeline, p *caching.SegmentPiece) AllocatorBlock {
 		Stream:    p.Stream,
 		Pool:      p.Pool,
 		StackID:   o.Stack,
-		Site:      siteOfPiece(t, p),
+		Site:      t.SiteOfPiece(p),
 		Tid:       o.Tid,
 	}
-}
-
-// siteOfPiece returns the call site of a block.
-func siteOfPiece(t *timeline.Timeline, p *caching.SegmentPiece) string {
-	if p.IsUnseen {
-		return origin.UnseenSite
-	}
-	return t.SiteOfBlock(p.Origin)
 }
 
 // addFinalTotals adds the values that are known only at the end of the recording.

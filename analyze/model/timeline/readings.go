@@ -33,7 +33,28 @@ func (t *Timeline) indexReadings() error {
 	if t.readings == nil {
 		t.readings = blockreadings.NewIndex()
 	}
-	return t.WrapReadError(t.readings.Extend(t.Blocks))
+	if err := t.readings.Extend(t.Blocks); err != nil {
+		return t.WrapReadError(err)
+	}
+	return t.WrapReadError(t.scanTotals())
+}
+
+// EachReading calls yield for the usable readings of a recording that lacks allocator events, in order of time. It returns
+// errors of reading the recording.
+func (t *Timeline) EachReading(yield func(*caching.EarlierState)) error {
+	if t.readings == nil {
+		return nil
+	}
+	states := blockreadings.NewStates(t.readings)
+	for {
+		s, isEnd, err := states.Next(true)
+		if err != nil || isEnd {
+			return t.WrapReadError(err)
+		}
+		if s != nil {
+			yield(s)
+		}
+	}
 }
 
 // readingQueue returns the states that readings show, in the order of the times at which they apply.
@@ -44,8 +65,10 @@ type readingQueue struct {
 	queue []*caching.EarlierState
 	// rewound has the end of the gap for which an allocator got a state, Unix ns.
 	rewound map[caching.AllocatorKey]int64
-	limitNs int64         // rows from this time on may be missing, Unix ns; math.MaxInt64: none
-	ahead   *windowEvents // nil: no state at the end of a gap is needed
+	totals  *OrderedRows[caching.OwnTotals] // nil: not needed
+	rows    []caching.OwnTotals             // the next rows of totals
+	limitNs int64                           // rows from this time on may be missing, Unix ns; math.MaxInt64: none
+	ahead   *windowEvents                   // nil: no state at the end of a gap is needed
 }
 
 // newReadingQueue returns the states of all readings. canRewind adds those at the ends of gaps.
@@ -55,7 +78,7 @@ func newReadingQueue(t *Timeline, canRewind bool) *readingQueue {
 		limitNs: math.MaxInt64,
 	}
 	if canRewind {
-		q.ahead = newWindowEvents(t)
+		q.ahead, q.totals = newWindowEvents(t), NewOrderedRows(nil, newTotalsStream())
 	}
 	return q
 }
@@ -65,12 +88,14 @@ func (q *readingQueue) grow(limitNs int64) {
 	q.limitNs = limitNs
 	if q.ahead != nil {
 		q.ahead.rows.Grow(q.t.Allocations, limitNs)
+		q.totals.Grow(q.t.totals, limitNs)
 	}
 }
 
 func (q *readingQueue) close() {
 	if q.ahead != nil {
 		q.ahead.rows.Close()
+		q.totals.Close()
 	}
 }
 
@@ -227,12 +252,18 @@ func (r *MemoryReplay) applyStatesBefore(atNs int64) error {
 		if s == nil {
 			break
 		}
+		if err := r.applyTotalsBefore(s.AtNs); err != nil {
+			return err
+		}
 		r.driver.ApplyEventsBefore(s.AtNs)
 		if r.onReading != nil {
 			r.onReading(s)
 		} else {
 			r.Allocators.ApplyReading(s, r.consumeAllocator)
 		}
+	}
+	if err := r.applyTotalsBefore(atNs); err != nil {
+		return err
 	}
 	r.Allocators.ApplyStatesBefore(atNs, r.consumeAllocator)
 	return nil

@@ -53,6 +53,7 @@ type Timeline struct {
 	earlierStates []*caching.EarlierState
 	// readings has the readings of blocks of a recording without some allocator events; nil: there is none.
 	readings *blockreadings.Index
+	totals   []Span // row groups of the allocators' own totals in such a recording
 	// segments has the Block.Number of driver memory that allocators use for segments. It is nil
 	// before FindSegments.
 	segments  *livemem.BlockNumberSet
@@ -119,6 +120,9 @@ func (t *Timeline) addRows(frameIDs map[format.Frame]int32) error {
 	t.Free = t.freeMemorySamples()
 	if l := t.SamplingCoverage(); l.Sampled {
 		t.Facts.Notes = append(t.Facts.Notes, l.FormatNote())
+	}
+	if c := t.AllocatorCoverage(); c.Sampled {
+		t.Facts.Notes = append(t.Facts.Notes, c.FormatNote())
 	}
 	t.keepOpened()
 	return nil
