@@ -13,7 +13,9 @@ import (
 
 // commonExplainSections are the parts of --explain that all reports and exports have.
 var commonExplainSections = []report.Section{
-	{Title: "quality", Columns: slices.Concat(report.QualityColumns, report.LaunchSamplingColumns)},
+	{Title: "quality", Columns: slices.Concat(
+		report.QualityColumns, report.LaunchSamplingColumns, report.AllocatorSamplingColumns,
+	)},
 	{
 		Title:   "where launches were sampled",
 		Columns: []report.Column{report.EstimatedLaunchesColumn, report.EstimatedCallsColumn},

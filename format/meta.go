@@ -12,7 +12,7 @@ import (
 // older versions. A newer minor version only adds columns or kinds of rows.
 const (
 	SchemaMajor = 1
-	SchemaMinor = 4
+	SchemaMinor = 5
 )
 
 // Keys of the Parquet key-value metadata.

@@ -274,8 +274,9 @@ const NoteSampling = "sampling"
 
 // Values of Sampling.Class and Sampling.What.
 const (
-	SampledLaunch    = "launch"    // class: kernel launches; graph launches are always recorded
-	SampledAllocator = "allocator" // class: events of PyTorch's caching allocator. Since 1.5
+	SampledLaunch = "launch" // class: kernel launches; graph launches are always recorded
+	// SampledAllocator is the class of the events of caching allocators. Its only part is SampledCalls. Since 1.5.
+	SampledAllocator = "allocator"
 
 	SampledCalls  = "calls"  // part: the calls themselves
 	SampledStacks = "stacks" // part: stacks of calls, whose stack status is none without them
@@ -283,7 +284,7 @@ const (
 
 // Sampling reports that recording a class of calls starts or stops at this time (--max-overhead).
 // For SampledCalls, the times are exact: all calls that began between start and stop are recorded,
-// and no others.
+// and no others. While allocator events are left out, rows of kind block have readings of the allocators.
 type Sampling struct {
 	Class    string `json:"class"`
 	What     string `json:"what"`

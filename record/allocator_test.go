@@ -136,10 +136,21 @@ func compareAllocatorThreads(
 	path string,
 	ledger map[int32][]allocatorEvent,
 	hasPool bool,
+) allocatorCount {
+	t.Helper()
+	return compareAllocatorRows(t, allocatorRows(t, path), ledger, hasPool, metaOf(t, path).ClockOffsetNs)
+}
+
+// compareAllocatorRows compares rows with the threads of a ledger.
+func compareAllocatorRows(
+	t *testing.T,
+	recorded map[int32][]format.Row,
+	ledger map[int32][]allocatorEvent,
+	hasPool bool,
+	offset int64,
 ) (n allocatorCount) {
 	t.Helper()
-	offset, wrong := metaOf(t, path).ClockOffsetNs, 0
-	recorded := allocatorRows(t, path)
+	wrong := 0
 	for tid, events := range ledger {
 		rows := recorded[tid]
 		if len(rows) != len(events) {

@@ -44,6 +44,12 @@ type period struct{ fromNs, toNs int64 }
 // recordedPeriods returns the periods in which launches were recorded, from a recording's notes.
 func recordedPeriods(t *testing.T, path string) []period {
 	t.Helper()
+	return recordedWindows(t, path, format.SampledLaunch)
+}
+
+// recordedWindows returns the periods in which calls of a class of samplings were recorded.
+func recordedWindows(t *testing.T, path, class string) []period {
+	t.Helper()
 	list := []period{{0, math.MaxInt64}}
 	for _, note := range factRows(t, path, format.KindNote) {
 		if note.Name != format.NoteSampling {
@@ -53,8 +59,11 @@ func recordedPeriods(t *testing.T, path string) []period {
 		if err := json.Unmarshal([]byte(note.Message), &s); err != nil {
 			t.Fatal(err)
 		}
-		if s.Class != format.SampledLaunch || s.OverheadPct < 0 || s.MaxOverheadPct != 0.1 {
+		if s.OverheadPct < 0 || s.MaxOverheadPct != 0.1 {
 			t.Errorf("note %s", note.Message)
+		}
+		if s.Class != class {
+			continue
 		}
 		switch last := &list[len(list)-1]; {
 		case s.What != format.SampledCalls:

@@ -10,6 +10,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
+	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
 )
@@ -27,7 +28,9 @@ type memory struct {
 	allocators *caching.AllocatorSet
 	calls      []livemem.MemoryCall
 	events     []caching.AllocatorEvent
-	latestNs   int64 // latest time of a call or of an event
+	totals     []caching.OwnTotals
+	gaps       []query.Window // times without allocator events
+	latestNs   int64          // latest time of a call or of an event
 	// live are the live bytes of driver memory, by process and kind.
 	live map[liveKey]int64
 	// created has the contexts that programs created, with their devices.
@@ -165,6 +168,9 @@ func (m *memory) addNote(row *format.Row) {
 	if row.Name == format.NoteAllocator && json.Unmarshal([]byte(row.Message), &fact) == nil {
 		m.rules[row.Pid] = caching.ParseAllocatorRules(fact.Conf)
 	}
+	if row.Name == format.NoteSampling {
+		m.addSwitch(row)
+	}
 }
 
 // addEvent adds a row of class allocator.
@@ -204,11 +210,17 @@ func (m *memory) apply(beforeNs int64) {
 	m.begin()
 	timeline.SortNearlySorted(m.calls, (*livemem.MemoryCall).ComesBefore)
 	timeline.SortNearlySorted(m.events, func(a, b *caching.AllocatorEvent) bool { return a.AtNs < b.AtNs })
-	calls, events := m.calls, m.events
+	timeline.SortNearlySorted(m.totals, func(a, b *caching.OwnTotals) bool { return a.AtNs < b.AtNs })
+	calls, events, totals := m.calls, m.events, m.totals
 	for {
 		isCall := len(calls) > 0 && calls[0].AtNs < beforeNs
 		isEvent := len(events) > 0 && events[0].AtNs < beforeNs
+		isTotal := len(totals) > 0 && totals[0].AtNs < beforeNs
 		switch {
+		case isTotal && (!isCall || totals[0].AtNs <= calls[0].AtNs) && (!isEvent || totals[0].AtNs <= events[0].AtNs):
+			m.replay.ApplyEventsBefore(totals[0].AtNs)
+			m.allocators.ApplyTotals(&totals[0], ignoreChange)
+			totals = totals[1:]
 		case isCall && (!isEvent || calls[0].AtNs <= events[0].AtNs):
 			m.replay.ApplyCall(&calls[0])
 			calls = calls[1:]
@@ -220,6 +232,7 @@ func (m *memory) apply(beforeNs int64) {
 			m.replay.ApplyEventsBefore(beforeNs)
 			m.calls = m.calls[:copy(m.calls, calls)]
 			m.events = m.events[:copy(m.events, events)]
+			m.totals = m.totals[:copy(m.totals, totals)]
 			return
 		}
 	}

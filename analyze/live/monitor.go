@@ -53,8 +53,12 @@ func (m *Monitor) Add(class format.Class, rows []format.Row) {
 		for i := range rows {
 			m.memory.addEvent(&rows[i])
 		}
+	case format.ClassBlock:
+		for i := range rows {
+			m.memory.addTotals(&rows[i])
+		}
 	}
-	if len(m.memory.calls)+len(m.memory.events) > maxPending {
+	if len(m.memory.calls)+len(m.memory.events)+len(m.memory.totals) > maxPending {
 		m.memory.apply(m.memory.latestNs - MaxDelayNs)
 	}
 }

@@ -65,6 +65,8 @@ type Quality struct {
 	// Classes are the recorded classes of calls. nil means all classes.
 	Classes  []string
 	Launches sampling.SamplingCoverage
+	// Allocator says which events of caching allocators were recorded.
+	Allocator sampling.AllocatorCoverage
 	// GPUTiming is the source of GPU times: "channel" if progress of channels was recorded, else "none".
 	GPUTiming string
 }
@@ -119,7 +121,8 @@ func (q *Quality) Facts() []Fact {
 	if len(q.Classes) > 0 {
 		facts = append(facts, Fact{recordedClassesColumn, strings.Join(q.Classes, " ")})
 	}
-	return append(facts, launchSamplingFacts(&q.Launches)...)
+	facts = append(facts, launchSamplingFacts(&q.Launches)...)
+	return append(facts, q.allocatorSamplingFacts()...)
 }
 
 // stackStatusPct returns the share of calls whose stack has this status, 0 to 100. It returns nil
@@ -186,8 +189,10 @@ func (q *Quality) String() string {
 	} else if pct := q.stackStatusPct(format.StackInferred); pct != nil && pct != 0.0 {
 		parts = append(parts, "inferred stacks not checked")
 	}
-	if text := q.Launches.FormatCoverage(); text != "" {
-		parts = append(parts, text)
+	for _, text := range []string{q.Launches.FormatCoverage(), q.Allocator.FormatCoverage()} {
+		if text != "" {
+			parts = append(parts, text)
+		}
 	}
 	return strings.Join(append(parts, "GPU timing "+q.GPUTiming), ", ")
 }
@@ -205,6 +210,9 @@ func (q *Quality) Notes() (list []string) {
 			list,
 			"PyTorch's allocator is known only from its memory reports to profilers: "+reportedAllocatorLimits,
 		)
+	}
+	if note := q.Allocator.FormatNote(); note != "" {
+		list = append(list, strings.ToUpper(note[:1])+note[1:])
 	}
 	if q.AllocatorDisagreed == 0 {
 		return list

@@ -50,6 +50,7 @@ func (q *Quality) Add(o *Quality) {
 	if l.Sampled && (!known.Sampled || l.LaunchesNs*known.OfNs < known.LaunchesNs*l.OfNs) {
 		*known = *l
 	}
+	q.Allocator.Add(&o.Allocator)
 	switch q.GPUTiming {
 	case "":
 		q.GPUTiming = o.GPUTiming

@@ -12,8 +12,8 @@ var LaunchSamplingColumns = []Column{
 		Title: "",
 		Unit:  UnitNs,
 		About: "time of the recording in which kernel launches were recorded. This value " +
-			"and the next three exist only if --max-overhead made the recorder skip launches. Graph launches and all " +
-			"other calls are always recorded",
+			"and the next one exist only if --max-overhead made the recorder skip launches. Graph launches are always " +
+			"recorded",
 	},
 	{
 		Key:   "launch_stacks_recorded_ns",
@@ -26,7 +26,7 @@ var LaunchSamplingColumns = []Column{
 		Title: "",
 		Unit:  UnitPercent,
 		About: "the --max-overhead limit: share of the busiest thread's time that probes " +
-			"may cost",
+			"may cost. This value and the next one exist only if the recorder skipped launches or allocator events",
 	},
 	{
 		Key:   "overhead_seen_pct",

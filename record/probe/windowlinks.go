@@ -163,6 +163,13 @@ func launchAwaitsReturn(e bpf.CudaEvent) bool {
 	return ok && call.SamplesReturnProbes() && e.Flags&uint8(bpf.CudaEventFlagsEVENT_NO_RETURN) == 0
 }
 
+// MissingKinds returns the kinds whose probes are removed now.
+func (p *Probes) MissingKinds() overhead.Kinds {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.windows.detached
+}
+
 // WindowSwitchDelay is how long in advance the BPF programs get the time at which a window begins or ends. It is
 // longer than the recorder usually waits for a CPU.
 const WindowSwitchDelay = 10 * time.Millisecond

@@ -161,7 +161,9 @@ var subjects = []subject{
 		}},
 	},
 	{
-		report: "blocks", isIn: blockreadings.Has, facts: []string{"result", "next"},
+		report: "blocks",
+		isIn:   func(t *timeline.Timeline) bool { return blockreadings.Has(t) },
+		facts:  []string{"result", "next"},
 		totals: []string{
 			"growing", "growing_allocators", "grown_bytes", "growth_bytes_per_min", "explained_growth_pct", "readings",
 			"refused", "unused",

@@ -9,7 +9,6 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/hosttime"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
-	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/stack"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
@@ -328,8 +327,9 @@ func newFlameTree(
 		if id < len(memory.peak.live) {
 			v[flamePeakBytes] = memory.peak.live[id].bytes
 		}
-		if t.Origins.IsEarlier(int32(id)) {
-			b.addNodes([]*flameNode{b.root, b.childOf(b.root, texts.addText(origin.EarlierSite), frameKindOther)}, &v)
+		if t.Origins.IsEarlier(int32(id)) || t.Origins.IsUnseen(int32(id)) {
+			site := texts.addText(t.Origins.SiteOf(int32(id)))
+			b.addNodes([]*flameNode{b.root, b.childOf(b.root, site, frameKindOther)}, &v)
 			continue
 		}
 		b.addStack(stack.Pair{Stack: t.Origins.List[id].Stack, Via: t.Origins.List[id].Via}, &v)

@@ -41,6 +41,7 @@ type profileSample struct {
 	// sizeClass and pool are set for blocks from before the recording: see earlier.SizeClass, and the name of the pool.
 	// They have one frame that says so.
 	sizeClass, pool string
+	isUnseen        bool // a block whose allocation was not recorded. It has one frame that says so
 	// waitedFor is the thread that has the stack, if the sample is a wait for it; zero: the thread itself has it.
 	waitedFor origin.Thread
 }
@@ -56,6 +57,8 @@ func (b *profileBuilder) addSample(s *profileSample, values ...int64) {
 	switch list = append(list, stack...); {
 	case s.sizeClass != "":
 		list = append(list, b.addSyntheticLocation(gpurecModule, "[before the recording]"))
+	case s.isUnseen:
+		list = append(list, b.addSyntheticLocation(gpurecModule, "[site not seen]"))
 	case len(stack) == 0:
 		if s.api != "" || !s.host {
 			list = append(list, b.addSyntheticLocation(gpurecModule, s.api))
@@ -73,7 +76,7 @@ func (b *profileBuilder) addSample(s *profileSample, values ...int64) {
 		NumUnit:  map[string][]string{"pid": {"process"}, "tid": {"thread"}},
 	}
 	if !s.host {
-		if s.sizeClass == "" {
+		if s.sizeClass == "" && !s.isUnseen {
 			sample.Label["api"] = []string{units.ReplaceInvalidUTF8(s.api)}
 		}
 		sample.Label["stream"] = []string{query.StreamName(s.stream)}
@@ -101,7 +104,7 @@ func (b *profileBuilder) addSample(s *profileSample, values ...int64) {
 			sample.Label[key] = []string{units.ReplaceInvalidUTF8(v)}
 		}
 	}
-	if s.sizeClass != "" { // the thread is unknown
+	if s.sizeClass != "" || s.isUnseen { // the thread is unknown
 		delete(sample.NumLabel, "tid")
 		delete(sample.NumUnit, "tid")
 	}
@@ -115,7 +118,7 @@ func (b *profileBuilder) addSample(s *profileSample, values ...int64) {
 func (b *profileBuilder) rootFrameName(s *profileSample) string {
 	switch b.rootBy {
 	case "thread":
-		if s.sizeClass != "" {
+		if s.sizeClass != "" || s.isUnseen {
 			return "thread unknown"
 		}
 		return "thread " + b.t.ThreadLabel(origin.Thread{Pid: s.pid, Tid: s.tid})

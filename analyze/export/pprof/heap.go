@@ -233,6 +233,9 @@ func (h *heapProfile) addSamplesTo(b *profileBuilder) {
 			}
 			s.pool, s.sizeClass, s.api = origins.FunctionOf(k.origin), earlier.SizeClass(k.bytes), ""
 		}
+		if origins.IsUnseen(k.origin) {
+			s.pool, s.isUnseen, s.api = origins.FunctionOf(k.origin), true, ""
+		}
 		b.addSample(s, v.allocs, v.allocBytes, v.live, v.liveBytes)
 	}
 }

@@ -360,7 +360,7 @@ func (w *snapshotWriter) writeSegment(device int64, g *snapshotSegment) {
 		w.writeIntPair(max(0, -g.pool), max(0, g.pool))
 		w.writeBoolItem("is_expandable", g.expandable)
 		w.writeString("frames")
-		w.writeOriginStack(g.origin, g.isEarlier)
+		w.writeOriginStack(g.origin, g.isEarlier, g.isUnseen)
 		w.writeString("blocks")
 		w.writeList(func(item func()) {
 			for i := range g.pieces {
@@ -386,21 +386,27 @@ func (w *snapshotWriter) writeBlock(p *caching.SegmentPiece) {
 		w.writeIntItem("requested_size", p.Requested)
 		w.writeStringItem("state", torchBlockStates[p.State])
 		w.writeString("frames")
-		w.writeOriginStack(p.Origin, p.IsEarlier)
+		w.writeOriginStack(p.Origin, p.IsEarlier, p.IsUnseen)
 	})
 }
 
-// earlierStack is the number of the stack of memory from before the recording: one frame that says so.
-const earlierStack = -1
+// earlierStack is the number of the stack of memory from before the recording: one frame that says so. unseenStack is that
+// of memory whose allocation was not recorded because --max-overhead left it out.
+const earlierStack, unseenStack = -1, -2
+
+// textFrames are the names of the frames of such stacks.
+var textFrames = map[int32]string{earlierStack: "[before the recording]", unseenStack: "[site not seen]"}
 
 // writeOriginStack writes the stack of the origin with a number. Without a number, memory from before the recording that
-// was read from the process gets earlierStack, and other memory an empty stack.
-func (w *snapshotWriter) writeOriginStack(id int32, isEarlier bool) {
+// was read from the process gets earlierStack, unseen memory unseenStack, and other memory an empty stack.
+func (w *snapshotWriter) writeOriginStack(id int32, isEarlier, isUnseen bool) {
 	switch {
 	case id != origin.NoOrigin:
 		w.writeStack(w.s.t.Origins.List[id].Stack)
 	case isEarlier:
 		w.writeStack(earlierStack)
+	case isUnseen:
+		w.writeStack(unseenStack)
 	default:
 		w.writeStack(0)
 	}
@@ -413,10 +419,10 @@ func (w *snapshotWriter) writeStack(id int32) {
 		return
 	}
 	w.writeList(func(item func()) {
-		if id == earlierStack {
+		if name, ok := textFrames[id]; ok {
 			item()
 			w.writeDict(func() {
-				w.writeStringItem("name", "[before the recording]")
+				w.writeStringItem("name", name)
 				w.writeStringItem("filename", "??")
 				w.writeIntItem("line", 0)
 			})

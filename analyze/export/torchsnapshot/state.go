@@ -97,6 +97,7 @@ type snapshotSegment struct {
 	pieces []caching.SegmentPiece
 
 	isEarlier bool // the segment is from before the recording, and was read from the process
+	isUnseen  bool // the allocation of the segment was not recorded: see caching.AllocatorSegment
 }
 
 // snapshotDevice is the state of one allocator at the moment of a snapshot.
@@ -173,7 +174,8 @@ func (d *snapshotDevice) copyState(a *caching.Allocator) {
 		g := snapshotSegment{
 			addressRange: addressRange{from: s.Ptr, to: s.Ptr, pool: s.Pool, expandable: s.IsMappedRange()},
 			origin:       s.Origin,
-			isEarlier:    a.Earlier != nil && s.SinceNs == 0,
+			isEarlier:    a.Earlier != nil && s.SinceNs == 0 && !s.IsUnseen,
+			isUnseen:     s.IsUnseen,
 		}
 		for _, p := range a.PiecesWithin(s) {
 			g.pieces = append(g.pieces, *p)

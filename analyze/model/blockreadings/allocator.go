@@ -89,7 +89,11 @@ type Allocator struct {
 }
 
 // segment is a segment, or a mapped range of an expandable one. A segment of 0 bytes does not exist.
-type segment struct{ bytes, listed int64 }
+type segment struct {
+	bytes, pool, stream   int64
+	isSmall, isExpandable bool
+	listed                int64 // number of the last reading that listed it
+}
 
 // undoEntry has the block or the segment that the present reading replaced at an address.
 type undoEntry struct {
@@ -141,11 +145,7 @@ func (a *Allocator) end() (isUsable bool) {
 		a.Skipped++
 		return false
 	}
-	if a.isComplete {
-		a.removeUnlisted()
-	}
-	t := &a.present
-	if int64(len(a.blocks)) != t.Blocks || a.allocated != t.Allocated || a.reserved != t.Reserved {
+	if !a.addsUp() {
 		a.isKnown = false
 		a.Wrong++
 		a.restore()
@@ -155,6 +155,15 @@ func (a *Allocator) end() (isUsable bool) {
 	a.Totals = a.present
 	a.undo = a.undo[:0]
 	return true
+}
+
+// addsUp reports whether the blocks and segments equal the allocator's statistics at the present reading.
+func (a *Allocator) addsUp() bool {
+	if a.isComplete {
+		a.removeUnlisted()
+	}
+	t := &a.present
+	return int64(len(a.blocks)) == t.Blocks && a.allocated == t.Allocated && a.reserved == t.Reserved
 }
 
 // restore undoes the present reading.
@@ -179,7 +188,7 @@ func (a *Allocator) removeUnlisted() {
 	}
 	for ptr, s := range a.segments {
 		if s.listed != a.number {
-			a.setSegment(ptr, 0)
+			a.setSegment(ptr, segment{})
 		}
 	}
 }
@@ -250,13 +259,15 @@ func (a *Allocator) count(b *Block, by int64) {
 	}
 }
 
-// setSegment sets the size of the segment at an address. 0 removes the segment.
-func (a *Allocator) setSegment(ptr, bytes int64) {
+// setSegment sets the segment at an address. One of 0 bytes removes it.
+func (a *Allocator) setSegment(ptr int64, s segment) {
 	old := a.segments[ptr]
-	if old.bytes != bytes {
+	s.listed = old.listed
+	if old != s {
 		a.undo = append(a.undo, undoEntry{ptr: ptr, isSegment: true, segment: old})
 	}
-	a.replaceSegment(ptr, segment{bytes, a.number})
+	s.listed = a.number
+	a.replaceSegment(ptr, s)
 }
 
 func (a *Allocator) replaceSegment(ptr int64, s segment) {

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -15,7 +14,17 @@ import (
 const maxAllocators = 1 << 12
 
 // Has reports whether a recording has readings of blocks.
-func Has(t *timeline.Timeline) bool { return len(t.Blocks) > 0 }
+func Has(r Recording) bool { return len(r.BlockGroups()) > 0 }
+
+// Recording is a recording with readings. A timeline.Timeline is one.
+type Recording interface {
+	// BlockGroups returns the row groups of class block.
+	BlockGroups() []*format.Group
+	// ProcessExitNs returns the end of a process, Unix ns, or 0 if it is not in the recording.
+	ProcessExitNs(pid int32) int64
+	// WrapReadError adds the path of the recording to a read error. It returns nil for nil.
+	WrapReadError(err error) error
+}
 
 // Selection says which readings Read counts.
 type Selection struct {
@@ -28,18 +37,20 @@ type Selection struct {
 // reading in the window, until the teardown of the process. Counts are those of readings in the window. Read returns the
 // allocators by process and device. Refused readings that found no allocator count for one with the device -1. Read
 // returns errors of reading the recording.
-func Read(t *timeline.Timeline, selected Selection, consume func(*Allocator)) ([]*Allocator, error) {
+func Read(t Recording, selected Selection, consume func(*Allocator)) ([]*Allocator, error) {
 	spans, err := readSpans(t, &selected)
 	if err != nil {
 		return nil, err
 	}
-	r := reader{Window: selected.Window, consume: consume, allocators: make(map[Key]*Allocator)}
+	r := reader{
+		Window: selected.Window, consume: consume, allocators: make(map[Key]*Allocator), columns: new(columns),
+	}
 	for key, f := range spans {
 		if f != nil {
 			r.allocators[key] = newAllocator(key, f.Span)
 		}
 	}
-	for _, g := range t.Blocks {
+	for _, g := range t.BlockGroups() {
 		r.readGroup(g)
 		if err := g.Err(); err != nil {
 			return nil, t.WrapReadError(err)
@@ -62,20 +73,29 @@ type reader struct {
 	query.Window
 	consume    func(*Allocator)
 	allocators map[Key]*Allocator // the selected ones
+	*columns                      // of the present row group
+}
 
+// columns are the columns of a row group.
+type columns struct {
 	start, ptr, bytes, pool, stream, allocated, reserved []int64
 	pid, device                                          []int32
 	value                                                []float64
 	name, message                                        format.Strings
 }
 
-// readGroup reads a row group. Rows of one allocator are in the order of time.
-func (r *reader) readGroup(g *format.Group) {
+// load reads the columns of a row group. The error is in the group.
+func (r *columns) load(g *format.Group) {
 	r.start, r.ptr, r.bytes = g.Int64("start_ns", r.start), g.Int64("ptr", r.ptr), g.Int64("bytes", r.bytes)
 	r.pool, r.stream = g.Int64("src_ptr", r.pool), g.Int64("stream", r.stream)
 	r.allocated, r.reserved = g.Int64("allocated_bytes", r.allocated), g.Int64("reserved_bytes", r.reserved)
 	r.pid, r.device, r.value = g.Int32("pid", r.pid), g.Int32("device", r.device), g.Float64("value", r.value)
 	r.name, r.message = g.StringsInto("name", r.name), g.StringsInto("message", r.message)
+}
+
+// readGroup reads a row group. Rows of one allocator are in the order of time.
+func (r *reader) readGroup(g *format.Group) {
+	r.load(g)
 	if g.Err() != nil {
 		return
 	}
@@ -92,6 +112,7 @@ func (r *reader) readGroup(g *format.Group) {
 // addRow adds row i of a row group to its allocator.
 func (r *reader) addRow(a *Allocator, i int) {
 	switch name := r.name.At(i); name {
+	case format.BlockTotals: // belongs to no reading
 	case format.BlocksRefused:
 		r.endReading(a)
 		if r.start[i] >= r.FromNs {
@@ -126,9 +147,12 @@ func (r *reader) addRow(a *Allocator, i int) {
 func (r *reader) addChange(a *Allocator, name string, i int) {
 	switch name {
 	case format.BlockSegment, format.BlockMappedRange:
-		a.setSegment(r.ptr[i], r.bytes[i])
+		a.setSegment(r.ptr[i], segment{
+			bytes: r.bytes[i], pool: r.pool[i], stream: r.stream[i], isSmall: r.message.At(i) == format.BlocksSmall,
+			isExpandable: name == format.BlockMappedRange,
+		})
 	case format.BlockSegmentGone:
-		a.setSegment(r.ptr[i], 0)
+		a.setSegment(r.ptr[i], segment{})
 	case format.BlockAllocated, format.BlockAwaitsStream:
 		a.setBlock(r.ptr[i], Block{
 			Size:         Size{units.RoundInt(r.value[i]), r.pool[i], r.stream[i]},

@@ -3,7 +3,6 @@ package blockreadings
 import (
 	"math"
 
-	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
 )
 
@@ -19,13 +18,13 @@ type Span struct {
 const teardownNs = int64(10e9)
 
 // readSpans returns the spans of the selected allocators. It returns errors of reading the recording.
-func readSpans(t *timeline.Timeline, selected *Selection) (map[Key]*spanFinder, error) {
+func readSpans(t Recording, selected *Selection) (map[Key]*spanFinder, error) {
 	spans := make(map[Key]*spanFinder) // nil value: not selected
 	var start []int64
 	var pid, device []int32
 	var value []float64
 	var name, message format.Strings
-	for _, g := range t.Blocks {
+	for _, g := range t.BlockGroups() {
 		start, pid, device = g.Int64("start_ns", start), g.Int32("pid", pid), g.Int32("device", device)
 		value, name, message = g.Float64("value", value), g.StringsInto("name", name), g.StringsInto("message", message)
 		if err := g.Err(); err != nil {
@@ -33,6 +32,9 @@ func readSpans(t *timeline.Timeline, selected *Selection) (map[Key]*spanFinder, 
 		}
 		for i, at := range start {
 			if at > selected.ToNs {
+				continue
+			}
+			if name.At(i) == format.BlockTotals {
 				continue
 			}
 			key := Key{pid[i], device[i]}
@@ -77,13 +79,13 @@ type spanFinder struct {
 }
 
 // newSpanFinder returns the finder of an allocator, or nil if it is not selected.
-func newSpanFinder(t *timeline.Timeline, key Key, selected *Selection) *spanFinder {
+func newSpanFinder(t Recording, key Key, selected *Selection) *spanFinder {
 	if !selected.Passes(key) {
 		return nil
 	}
 	f := &spanFinder{exitNs: math.MaxInt64}
-	if p := t.Facts.Processes[key.Pid]; p.ExitNs > 0 {
-		f.exitNs = p.ExitNs
+	if exitNs := t.ProcessExitNs(key.Pid); exitNs > 0 {
+		f.exitNs = exitNs
 	}
 	return f
 }

@@ -27,10 +27,10 @@ const (
 type SegmentPiece struct {
 	Ptr, Size int64 // Size is in bytes; for a block it is the requested size, rounded up
 	Requested int64 // size that the program requested, bytes
-	SinceNs   int64 // when the block was allocated, Unix ns; 0: before the recording
+	SinceNs   int64 // when the block was allocated, Unix ns; 0: before the recording; see IsUnseen
 	Pool      int64 // number of the private pool; 0: none
 	Stream    int64
-	Origin    int32 // origin of the allocation; origin.NoOrigin: before the recording
+	Origin    int32 // origin of the allocation; origin.NoOrigin: before the recording, or IsUnseen
 	Segment   int32 // index into Allocator.Segments, or one of the constants below
 	prev      int32 // number of the previous piece of the segment, or NoPiece
 	next      int32
@@ -40,7 +40,16 @@ type SegmentPiece struct {
 	agreed bool
 	// IsEarlier is set for a block from before the recording that was read from the process: see earlier.go.
 	IsEarlier bool
+	// IsUnseen is set for a block whose allocation is in a time without events: see gaps.go. Origin is NoOrigin.
+	// SinceNs is the first time at which the block is known to exist: that of a reading in the time without events,
+	// or else the time from which events are there again. The block is at least that old, unless its address was
+	// given out again since then with the same properties.
+	IsUnseen bool
 }
+
+// IsSizePredicted reports whether the size of a block follows from the allocator's rules. Its totals have not confirmed
+// it.
+func (p *SegmentPiece) IsSizePredicted() bool { return !p.agreed }
 
 // Special values of Piece.Segment.
 const (
@@ -59,6 +68,8 @@ type AllocatorSegment struct {
 	Pool      int64
 	Origin    int32
 	SinceNs   int64
+	// IsUnseen is set for a segment that a reading showed after times without events, and whose allocation is not known.
+	IsUnseen bool
 }
 
 // strandedBytes returns the bytes of holes that cannot return to the driver, because the segment
@@ -114,6 +125,10 @@ type Allocator struct {
 	// recording: see Rewind.
 	Earlier   *EarlierState
 	IsRewound bool
+	isStale   bool // see IsStale
+	// hasReading is set if a reading was applied: see gaps.go.
+	hasReading bool
+	own        ownCounts
 
 	Pieces   []SegmentPiece
 	spare    []int32            // indexes of unused entries of Pieces
@@ -136,6 +151,14 @@ type EventCounts struct {
 	UnmatchedFrees int64
 	LostFrees      int64 // blocks and segments whose end was not recorded
 	OutOfMemory    int64
+	// UnseenBlocks counts blocks whose allocation is in a time without events, and that an event or a reading shows.
+	// UnseenFrees counts blocks and segments whose end is in such a time. Neither counts blocks that were allocated and
+	// freed between two readings.
+	UnseenBlocks, UnseenFrees int64
+	// UnrecordedAllocs and UnrecordedFrees count the blocks that were allocated and freed without a recorded event, by the
+	// allocator's own counters: see totals.go. Lost events are among them.
+	UnrecordedAllocs, UnrecordedFrees int64
+	freeEvents                        int64 // recorded frees by the program
 }
 
 func newAllocator(set *AllocatorSet, key AllocatorKey, rules AllocatorRules) *Allocator {
@@ -144,6 +167,9 @@ func newAllocator(set *AllocatorSet, key AllocatorKey, rules AllocatorRules) *Al
 		Began: make(map[int64]int32), ends: make(map[int64]int32),
 	}
 }
+
+// RecordedCalls returns the numbers of recorded allocations and frees of blocks.
+func (c *EventCounts) RecordedCalls() (allocs, frees int64) { return c.allocs, c.freeEvents }
 
 // Totals returns the allocator's totals after the events so far. Totals that these events do not
 // determine are unknown.
@@ -253,7 +279,7 @@ func (a *Allocator) placeBlock(e *AllocatorEvent, i int32, size, stream int64) i
 	a.holesSorted = false
 	p := &a.Pieces[i]
 	p.State, p.Requested, p.SinceNs, p.Origin, p.Pool, p.Stream = PieceBlock, e.Bytes, e.AtNs, e.Origin, e.Pool, stream
-	p.agreed, p.IsEarlier = false, false
+	p.agreed, p.IsEarlier, p.IsUnseen = false, false, false
 	a.addUsedBytes(i, p.Size)
 	a.resizeBlock(i, size)
 	return i
@@ -334,7 +360,8 @@ func (a *Allocator) releaseBlock(i int32) {
 	}
 	a.holesSorted = false
 	a.addUsedBytes(i, -p.Size)
-	p.State, p.Requested, p.SinceNs, p.Origin, p.IsEarlier = PieceHole, 0, 0, origin.NoOrigin, false
+	p.State, p.Requested, p.SinceNs, p.Origin = PieceHole, 0, 0, origin.NoOrigin
+	p.IsEarlier, p.IsUnseen = false, false
 	a.joinHoles(i)
 }
 

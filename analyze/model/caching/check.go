@@ -12,7 +12,9 @@ type TotalsCheck struct {
 	pending int32 // the block whose size the next event determines, or None
 	// Known says which totals were reported so far; index with AllocatedTotalIndex or
 	// ReservedTotalIndex.
-	Known      [2]bool
+	Known [2]bool
+	// takesOver says which totals the next event sets, without a comparison: events were not recorded before it.
+	takesOver  [2]bool
 	Compared   int64 // allocator events whose totals were compared with the model
 	Disagreed  int64 // compared events whose totals differ from the model
 	WorstBytes int64 // largest difference between model and allocator, bytes
@@ -45,7 +47,7 @@ func (a *Allocator) compareAllocatedBytes(e *AllocatorEvent, freed int32) (size 
 	switch {
 	case e.Op == OpBlockFreeRequested && !unknown:
 		model -= a.Pieces[freed].Size
-	case unknown && c.Known[AllocatedTotalIndex]:
+	case unknown && c.Known[AllocatedTotalIndex] && !c.takesOver[AllocatedTotalIndex]:
 		if s := model - e.Allocated; s >= e.Bytes && s <= guess+maxUnseenSlackBytes && s%BlockUnitBytes == 0 {
 			guess, learnt = s, true
 		}
@@ -59,8 +61,14 @@ func (a *Allocator) compareAllocatedBytes(e *AllocatorEvent, freed int32) (size 
 		a.Before.Active += e.Allocated - model
 		return guess, NoPiece
 	}
-	c.Compared++
 	diff := e.Allocated - model
+	if c.takesOver[AllocatedTotalIndex] {
+		c.takesOver[AllocatedTotalIndex] = false
+		a.Seen.Allocated += diff
+		a.Seen.Active += diff
+		return guess, NoPiece
+	}
+	c.Compared++
 	switch {
 	case unknown && learnt: // the size of the pending block remains a prediction
 	case pending != NoPiece && freed != pending && a.correctBlockSize(pending, diff):
@@ -123,13 +131,22 @@ func (a *Allocator) compareReservedBytes(e *AllocatorEvent) {
 	if e.Op == OpSegmentFreed && diff == -e.Bytes {
 		return // PyTorch before 2.1 reports a segment's end after its removal
 	}
+	if c.takesOver[ReservedTotalIndex] {
+		c.takesOver[ReservedTotalIndex] = false
+		a.Seen.Reserved += diff
+		return
+	}
 	if diff != 0 {
 		a.countDisagreement(diff)
 		a.Seen.Reserved += diff
 	}
 }
 
+// countDisagreement counts an event at which the model differs. That of a stale model is no fault.
 func (a *Allocator) countDisagreement(diff int64) {
+	if a.isStale {
+		return
+	}
 	if diff < 0 {
 		diff = -diff
 	}
@@ -139,7 +156,10 @@ func (a *Allocator) countDisagreement(diff int64) {
 
 // HasWholeState reports whether the model knows all memory of the allocator: from its first event on, or since its
 // state was read from the process.
-func (a *Allocator) HasWholeState() bool { return a.IsRecordedFromStart() || a.Earlier != nil }
+func (a *Allocator) HasWholeState() bool { return a.IsRecordedFromStart() || a.WasRead() }
+
+// WasRead reports whether the blocks of the allocator were read from the process: when the recording began, or since.
+func (a *Allocator) WasRead() bool { return a.Earlier != nil || a.hasReading }
 
 // IsRecordedFromStart reports whether the recording has the allocator's first event, so no memory
 // existed before.

@@ -24,6 +24,9 @@ type EarlierState struct {
 	// IsRewound is set for the state at the start of the recording. It was computed from one that was read later: see
 	// Rewind.
 	IsRewound bool
+	// IsReading is set for a reading in a recording that lacks events for part of the time: see gaps.go. With
+	// IsRewound, it is the state when events were there again, computed from a reading soon after.
+	IsReading bool
 	// IsReported is set if the allocator is known only from its reported statistics: see reported.go.
 	IsReported bool
 }
@@ -67,7 +70,9 @@ func (a *Allocator) applyEarlierState(state *EarlierState, consume ChangeConsume
 		a.Reports = true
 	}
 	e := AllocatorEvent{Op: OpStateRead, AtNs: state.AtNs, Allocated: state.Allocated, Reserved: state.Reserved}
+	isUnseen := state.IsReading && (a.isStale || a.WasRead() || a.IsRecordedFromStart())
 	switch {
+	case state.IsReading && (state.IsRewound || a.isStale): // takeReadTotals sets them
 	case state.IsRewound: // the next event has the totals
 		a.IsRewound = true
 	case a.Reports:
@@ -90,53 +95,99 @@ func (a *Allocator) applyEarlierState(state *EarlierState, consume ChangeConsume
 		if a.Reports {
 			a.addReportedSegment(s, recorded)
 		} else {
-			a.addEarlierSegment(s, recorded, segments[s.Ptr])
+			a.addEarlierSegment(s, recorded, segments[s.Ptr], isUnseen)
 		}
 	}
 	if a.Reports { // it reports neither streams nor segments
 		totals.Active, totals.Requested = totals.Allocated, totals.Allocated
 		totals.InactiveSplit, totals.Segments = 0, 0
 	}
-	a.Before = totals.subtract(a.Seen)
-	a.Earlier = state
-	a.emitFoundBlocks(recorded, consume)
+	a.takeReadTotals(state, totals)
+	if state.IsReading {
+		a.hasReading = true
+		a.emitResizedBlocks(recorded, consume)
+	} else {
+		a.Earlier = state
+	}
+	a.emitFoundBlocks(recorded, state.AtNs, isUnseen, consume)
 }
 
-// emitFoundBlocks passes the blocks of a new state to consume, without those that were known before.
-func (a *Allocator) emitFoundBlocks(known map[int64]SegmentPiece, consume ChangeConsumer) {
+// emitFoundBlocks passes the blocks of a new state from atNs (Unix ns) to consume, without those that were known before.
+// With isUnseen, they are not from before the recording.
+func (a *Allocator) emitFoundBlocks(
+	known map[int64]SegmentPiece,
+	atNs int64,
+	isUnseen bool,
+	consume ChangeConsumer,
+) {
 	for i := range a.Pieces {
 		p := &a.Pieces[i]
 		if _, isKnown := known[p.Ptr]; isKnown || !p.IsEarlier {
 			continue
 		}
-		a.change = AllocatorChange{Op: OpBlockFound, AtNs: a.Earlier.AtNs, Block: *p, Origin: origin.NoOrigin}
+		if isUnseen {
+			p.IsEarlier, p.IsUnseen, p.SinceNs = false, true, atNs
+			a.Counts.UnseenBlocks++
+		}
+		a.change = AllocatorChange{
+			Op: OpBlockFound, AtNs: atNs, Block: *p, Origin: origin.NoOrigin, IsUnseen: isUnseen,
+		}
 		consume(a, &a.change)
 	}
 }
 
 // takeRecordedBlocks returns the live blocks of the model that are in the state. The frees of others were not recorded.
 func (a *Allocator) takeRecordedBlocks(state *EarlierState, consume ChangeConsumer) map[int64]SegmentPiece {
-	live := make(map[int64]*EarlierBlock)
-	for i := range state.Segments {
-		for k := range state.Segments[i].Blocks {
-			if b := &state.Segments[i].Blocks[k]; b.State != PieceHole {
-				live[b.Ptr] = b
-			}
-		}
-	}
+	live := state.blocksInUse()
 	recorded := make(map[int64]SegmentPiece)
 	for i := range a.Pieces {
 		p := &a.Pieces[i]
-		if p.State == PieceHole {
+		if p.State == PieceHole || p.IsUnseen && p.SinceNs == 0 { // of the latter, only the free was recorded
 			continue
 		}
-		if b := live[p.Ptr]; b != nil && (a.Reports && b.Bytes == p.Size || b.Requested == p.Requested) {
+		if b, ok := live[p.Ptr]; ok && a.mayBeSame(state, &b, p) {
+			if b.State == PieceAwaitsStream && p.State == PieceBlock && state.IsReading {
+				a.takeAwaiting(p, state.AtNs, consume)
+			}
 			recorded[p.Ptr] = *p
 			continue
 		}
 		a.endLostBlock(p, state.AtNs, consume)
 	}
 	return recorded
+}
+
+// placedBlock is a block of a state, with the segment that contains it.
+type placedBlock struct {
+	*EarlierBlock
+	segment *EarlierSegment
+}
+
+// blocksInUse returns the blocks of a state by address.
+func (s *EarlierState) blocksInUse() map[int64]placedBlock {
+	live := make(map[int64]placedBlock)
+	for i := range s.Segments {
+		segment := &s.Segments[i]
+		for k := range segment.Blocks {
+			if b := &segment.Blocks[k]; b.State != PieceHole {
+				live[b.Ptr] = placedBlock{b, segment}
+			}
+		}
+	}
+	return live
+}
+
+// mayBeSame reports whether a block of a state may be the live block p of the model. A block that was freed and
+// allocated again at its address with the same properties looks the same.
+func (a *Allocator) mayBeSame(state *EarlierState, b *placedBlock, p *SegmentPiece) bool {
+	switch {
+	case a.Reports && b.Bytes == p.Size:
+		return true
+	case !state.IsReading:
+		return b.Requested == p.Requested
+	}
+	return b.Requested == p.Requested && b.segment.Pool == p.Pool && b.segment.Stream == p.Stream &&
+		(b.Bytes == p.Size || !p.agreed) && (b.State == p.State || p.State == PieceBlock)
 }
 
 // clearPieces removes all pieces and segments.
@@ -151,11 +202,19 @@ func (a *Allocator) clearPieces() {
 	a.Check.pending = NoPiece
 }
 
-// addEarlierSegment adds a segment with its pieces. known is the same segment if its allocation was recorded.
-func (a *Allocator) addEarlierSegment(s *EarlierSegment, recorded map[int64]SegmentPiece, known AllocatorSegment) {
+// addEarlierSegment adds a segment with its pieces. known is the same segment if the model has it. isUnseen says that
+// another one is not from before the recording.
+func (a *Allocator) addEarlierSegment(
+	s *EarlierSegment,
+	recorded map[int64]SegmentPiece,
+	known AllocatorSegment,
+	isUnseen bool,
+) {
 	segment := AllocatorSegment{Ptr: s.Ptr, Pool: s.Pool, Origin: origin.NoOrigin}
 	if known.Ptr != 0 && known.IsMappedRange() == s.IsExpandable {
-		segment.Origin, segment.SinceNs = known.Origin, known.SinceNs
+		segment.Origin, segment.SinceNs, segment.IsUnseen = known.Origin, known.SinceNs, known.IsUnseen
+	} else {
+		segment.IsUnseen = isUnseen
 	}
 	if !s.IsExpandable {
 		segment.Size, segment.Used = s.Bytes, s.usedBytes()
@@ -197,7 +256,7 @@ func newEarlierPiece(s *EarlierSegment, b *EarlierBlock, recorded map[int64]Segm
 		State: b.State, prev: NoPiece, next: NoPiece, agreed: !b.IsPredicted, IsEarlier: b.State != PieceHole,
 	}
 	if known, ok := recorded[b.Ptr]; ok && b.State != PieceHole {
-		p.Origin, p.SinceNs, p.IsEarlier = known.Origin, known.SinceNs, known.IsEarlier
+		p.Origin, p.SinceNs, p.IsEarlier, p.IsUnseen = known.Origin, known.SinceNs, known.IsEarlier, known.IsUnseen
 	}
 	return p
 }

@@ -49,6 +49,9 @@ const (
 	// OpBlockFound: a block from before the recording became known, see earlier.go. Like OpBlockResized, the change
 	// comes after the update.
 	OpBlockFound
+	// OpTotalsRead: the allocator's own totals were read from the memory of the process, see totals.go. The change comes
+	// before the model takes them.
+	OpTotalsRead
 )
 
 // OpsByEventName maps the names of allocator events in a recording to their operations.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/query"
 )
 
 // AllocatorChange is one step of an allocator. The consumer gets it before the model is updated,
@@ -25,6 +26,11 @@ type AllocatorChange struct {
 	// Ptr, Bytes and Origin describe the segment, or mapped range, that is added or removed.
 	Ptr, Bytes int64
 	Origin     int32
+	// IsUnseen is set if events were not recorded before: a block that was allocated, or ended, without a recorded
+	// event did so then.
+	IsUnseen bool
+	// Own are the totals of OpTotalsRead; nil for other operations.
+	Own *TotalsChange
 }
 
 // ChangeConsumer gets every change of an allocator. It may read the allocator:
@@ -41,7 +47,10 @@ type AllocatorSet struct {
 	numbers *AllocatorNumbers
 	rules   map[int32]AllocatorRules // allocator configurations by pid
 	earlier []*EarlierState          // states that are not applied yet, in order of time
-	List    []*Allocator             // by number in Numbers; nil if an allocator has no event yet
+	gaps    []query.Window           // times without events, in order of time
+	// gapsBegun is the number of gaps that began so far.
+	gapsBegun int
+	List      []*Allocator // by number in Numbers; nil if an allocator has no event yet
 	// Ended are the allocators whose process ended. The kernel may reuse the pid.
 	Ended []*Allocator
 }
@@ -60,6 +69,7 @@ func (s *AllocatorSet) allocatorOf(n int32) *Allocator {
 	if s.List[n] == nil {
 		key := s.numbers.Keys[n]
 		s.List[n] = newAllocator(s, key, s.rules[key.Pid])
+		s.List[n].isStale = s.gapsBegun > 0
 	}
 	return s.List[n]
 }
@@ -95,6 +105,9 @@ func (s *AllocatorSet) EachAllocator(yield func(*Allocator)) {
 // live block proves that a free was lost. The end of a segment with live blocks proves the same.
 // Where the model differs from the allocator's totals, the model takes the totals.
 func (s *AllocatorSet) ApplyEvent(e *AllocatorEvent, consume ChangeConsumer) {
+	if len(s.gaps) > 0 {
+		s.enterGaps(e.AtNs)
+	}
 	a := s.allocatorOf(e.Allocator)
 	a.Counts.Events++
 	if a.Counts.Events == 1 {
@@ -170,7 +183,7 @@ func (a *Allocator) emitChange(consume ChangeConsumer, e *AllocatorEvent, b *Seg
 	c := &a.change
 	c.Op, c.AtNs, c.Origin = e.Op, e.AtNs, origin.NoOrigin
 	c.Block = *b
-	c.oldSize, c.DeviceFree, c.Ptr, c.Bytes = 0, 0, 0, 0
+	c.oldSize, c.DeviceFree, c.Ptr, c.Bytes, c.IsUnseen = 0, 0, 0, 0, false
 	if e.Op == OpOutOfMemory {
 		c.DeviceFree = e.Ptr
 	}
@@ -232,9 +245,9 @@ func (a *Allocator) findHoleForBlock(e *AllocatorEvent, consume ChangeConsumer) 
 // already include the free.
 func (a *Allocator) endLostBlock(p *SegmentPiece, atNs int64, consume ChangeConsumer) {
 	b := *p
-	a.change = AllocatorChange{Op: OpBlockLost, AtNs: atNs, Block: b, Origin: origin.NoOrigin}
+	a.change = AllocatorChange{Op: OpBlockLost, AtNs: atNs, Block: b, Origin: origin.NoOrigin, IsUnseen: a.isStale}
 	consume(a, &a.change)
-	a.Counts.LostFrees++
+	a.countLostFree()
 	if b.State == PieceBlock {
 		a.Seen.Allocations--
 	}
@@ -248,6 +261,7 @@ func (a *Allocator) endLostBlock(p *SegmentPiece, atNs int64, consume ChangeCons
 }
 
 func (a *Allocator) applyFreeRequested(e *AllocatorEvent, consume ChangeConsumer) {
+	a.Counts.freeEvents++
 	i, ok := a.at.Get(e.Ptr)
 	// the free was completed unseen, and the address was used again
 	if ok && a.Pieces[i].State == PieceAwaitsStream {
@@ -259,9 +273,14 @@ func (a *Allocator) applyFreeRequested(e *AllocatorEvent, consume ChangeConsumer
 	}
 	size := a.compareTotals(e, i, consume)
 	if i == NoPiece {
-		a.Counts.UnmatchedFrees++
 		i = a.addOlderBlock(e, size)
-		a.Before.Allocations++
+		if a.isStale {
+			a.Counts.UnseenBlocks++
+			a.Seen.Allocations++
+		} else {
+			a.Counts.UnmatchedFrees++
+			a.Before.Allocations++
+		}
 		if !a.Check.Known[AllocatedTotalIndex] {
 			a.Before.Allocated += size
 			a.Before.Active += size
@@ -277,7 +296,11 @@ func (a *Allocator) applyFreeRequested(e *AllocatorEvent, consume ChangeConsumer
 
 // addOlderBlock adds a block from before the recording, so that its free_completed event finds it.
 func (a *Allocator) addOlderBlock(e *AllocatorEvent, size int64) int32 {
-	a.Before.Requested += e.Bytes
+	if a.isStale {
+		a.Seen.Requested += e.Bytes
+	} else {
+		a.Before.Requested += e.Bytes
+	}
 	return a.newPiece(
 		SegmentPiece{
 			Ptr:       e.Ptr,
@@ -290,6 +313,7 @@ func (a *Allocator) addOlderBlock(e *AllocatorEvent, size int64) int32 {
 			prev:      NoPiece,
 			next:      NoPiece,
 			State:     PieceBlock,
+			IsUnseen:  a.isStale,
 		},
 	)
 }
@@ -300,9 +324,17 @@ func (a *Allocator) applyFreeCompleted(e *AllocatorEvent, consume ChangeConsumer
 	switch {
 	case !ok || a.Pieces[i].State == PieceHole: // the block was freed before the recording
 		i = a.addOlderBlock(e, a.Rules.RoundBlockSize(e.Bytes))
-		a.Before.Active += a.Pieces[i].Size
+		if a.isStale {
+			a.Seen.Active += a.Pieces[i].Size
+		} else {
+			a.Before.Active += a.Pieces[i].Size
+		}
 	case a.Pieces[i].State == PieceBlock: // the block's free_requested event was lost
-		a.Counts.LostFrees++
+		if a.isStale {
+			a.takeAwaiting(&a.Pieces[i], e.AtNs, consume)
+		} else {
+			a.Counts.LostFrees++
+		}
 		a.Seen.Allocations--
 		if !a.Check.Known[AllocatedTotalIndex] {
 			a.Seen.Allocated -= a.Pieces[i].Size
@@ -330,7 +362,7 @@ func (a *Allocator) applySegmentEvent(e *AllocatorEvent, stream int64, consume C
 	switch e.Op {
 	case OpSegmentAllocated:
 		if known {
-			a.Counts.LostFrees++
+			a.countLostFree()
 			a.removeSegment(n)
 		}
 		a.addSegment(e, stream)
@@ -339,7 +371,11 @@ func (a *Allocator) applySegmentEvent(e *AllocatorEvent, stream int64, consume C
 		if known {
 			a.removeSegment(n)
 		} else {
-			a.Before.Segments++
+			if a.isStale {
+				a.Seen.Segments++
+			} else {
+				a.Before.Segments++
+			}
 			a.Seen.Segments--
 			a.subtractOlderReserved(e)
 		}

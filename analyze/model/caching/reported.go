@@ -23,6 +23,7 @@ func (a *Allocator) applyReportedAlloc(e *AllocatorEvent, consume ChangeConsumer
 
 // applyReportedFree applies the report of a free.
 func (a *Allocator) applyReportedFree(e *AllocatorEvent, consume ChangeConsumer) {
+	a.Counts.freeEvents++
 	a.compareReportedTotals(e, -e.Bytes)
 	i, ok := a.at.Get(e.Ptr)
 	// its free was not recorded, and the address was used again
@@ -34,9 +35,15 @@ func (a *Allocator) applyReportedFree(e *AllocatorEvent, consume ChangeConsumer)
 	if ok {
 		a.Counts.Frees++
 	} else {
-		a.Counts.UnmatchedFrees++
-		a.Before.Allocations++
-		a.Before.Requested += e.Bytes
+		if a.isStale {
+			a.Counts.UnseenBlocks++
+			a.Seen.Allocations++
+			a.Seen.Requested += e.Bytes
+		} else {
+			a.Counts.UnmatchedFrees++
+			a.Before.Allocations++
+			a.Before.Requested += e.Bytes
+		}
 		i = a.newPiece(a.newReportedBlock(e, origin.NoOrigin))
 	}
 	a.emitReportedChange(OpBlockFreeRequested, &a.Pieces[i], e.AtNs, consume)
@@ -95,6 +102,12 @@ func (a *Allocator) compareReportedTotals(e *AllocatorEvent, bytes int64) {
 		c.Known[AllocatedTotalIndex] = true
 		a.Before.Allocated += diff
 		a.Before.Active += diff
+		return
+	}
+	if c.takesOver[AllocatedTotalIndex] {
+		c.takesOver[AllocatedTotalIndex] = false
+		a.Seen.Allocated += diff
+		a.Seen.Active += diff
 		return
 	}
 	c.Compared++

@@ -25,6 +25,8 @@ type Rewind struct {
 	// allocated are the allocator's allocated bytes after the last event; negative: unknown. An event of an allocation
 	// does not have the size of its block, which is predicted then.
 	allocated int64
+	// read has the blocks of the state by address. It is used for readings only.
+	read map[int64]placedBlock
 }
 
 // maxRewindPages bounds the pages of expandable segments, so that a damaged recording does not need much memory.
@@ -32,8 +34,12 @@ const maxRewindPages = 1 << 20
 
 // NewRewind returns a Rewind without events. state must not be refused.
 func NewRewind(state *EarlierState, rules AllocatorRules) *Rewind {
+	var read map[int64]placedBlock
+	if state.IsReading {
+		read = state.blocksInUse()
+	}
 	return &Rewind{
-		state: state, rules: rules,
+		state: state, rules: rules, read: read,
 		newBlocks: make(map[int64]bool), oldBlocks: make(map[int64]EarlierBlock),
 		newSegments: make(map[int64]bool), oldSegments: make(map[int64]EarlierSegment),
 		newPages: make(map[int64]bool), oldPages: make(map[int64]EarlierSegment),
@@ -98,6 +104,10 @@ func (w *Rewind) addFree(e *AllocatorEvent, before PieceState) {
 func (w *Rewind) noteAllocated(e *AllocatorEvent) {
 	w.allocated = e.Allocated
 	if e.Op == OpBlockAllocated && e.Allocated >= 0 {
+		if b, isRead := w.read[e.Ptr]; isRead && b.Requested == e.Bytes {
+			w.allocated += b.Bytes // it may be a later block, which has the same size then
+			return
+		}
 		w.allocated += w.rules.RoundBlockSize(e.Bytes)
 	}
 }
@@ -119,6 +129,7 @@ func (w *Rewind) eachPage(ptr, bytes int64, yield func(page int64)) {
 func (w *Rewind) StateAt(atNs int64) *EarlierState {
 	s := &EarlierState{
 		Pid: w.state.Pid, Device: w.state.Device, AtNs: atNs, IsReported: w.state.IsReported, IsRewound: true,
+		IsReading: w.state.IsReading,
 	}
 	s.Segments = w.segments()
 	if w.failed || !w.addBlocks(s) {

@@ -202,12 +202,16 @@ func (s *pointerScan) addChange(_ *livemem.Set, c *livemem.Change) {
 func (s *pointerScan) addAllocatorChange(a *caching.Allocator, c *caching.AllocatorChange) {
 	switch c.Op {
 	case caching.OpBlockAllocated, caching.OpBlockFreeRequested, caching.OpBlockFound:
+	case caching.OpBlockLost:
+		if !c.IsUnseen {
+			return
+		}
 	default:
 		return
 	}
 	b := &c.Block
 	o := ownership{
-		atNs: c.AtNs, isBegin: c.Op != caching.OpBlockFreeRequested, isCached: true, start: b.Ptr, by: c.Origin,
+		atNs: c.AtNs, isBegin: c.Op == caching.OpBlockAllocated || c.Op == caching.OpBlockFound, isCached: true, start: b.Ptr, by: c.Origin,
 		block: livemem.Block{Bytes: b.Requested, SinceNs: b.SinceNs, Origin: b.Origin}, memory: format.MemoryTorch,
 	}
 	s.add(a.Pid, b.Ptr, max(b.Size, b.Requested), &o)
@@ -241,7 +245,7 @@ func (s *pointerScan) find(u *PointerUse) PointerFinding {
 	}
 	list := s.history[freedResource{ptr: u.Word, pid: u.Pid}]
 	driver := findOwner(list, u, false)
-	cached := findOwner(list, u, true)
+	cached := s.omitGuess(findOwner(list, u, true), u)
 	switch {
 	case driver == nil && cached == nil:
 		if u.Word >= minAddress && s.regions[u.Pid][u.Word>>regionShift] {
@@ -260,6 +264,15 @@ func (s *pointerScan) find(u *PointerUse) PointerFinding {
 		return *cached
 	}
 	return *driver
+}
+
+// omitGuess returns what is known about a use of a caching allocator's block. It returns nil for a freed block if events
+// of allocators were not recorded between the free and the use: another block may be at its address then.
+func (s *pointerScan) omitGuess(f *PointerFinding, u *PointerUse) *PointerFinding {
+	if f != nil && f.State == PointerFreed && s.t.UnrecordedAllocatorNs(f.FreedNs-1, u.LaunchNs) > 0 {
+		return nil
+	}
+	return f
 }
 
 // findOwner returns what the changes of driver memory, or of caching allocators, say about a use. It returns nil

@@ -98,15 +98,34 @@ const EarlierSite = "(before the recording)"
 // NumberOfEarlier returns the number of the origin of memory from before the recording. kind is the memory kind, pool
 // the name of a caching allocator's pool, or "".
 func (t *OriginTable) NumberOfEarlier(pid, device int32, stream int64, kind, pool string) int32 {
+	return t.numberWithoutCall(EarlierSite, pid, device, stream, kind, pool)
+}
+
+// UnseenSite is the call site of a block that an allocator allocated while its events were not recorded.
+const UnseenSite = "(site not seen)"
+
+// NumberOfUnseen returns the number of the origin of blocks whose allocation was not recorded, because the events of their
+// allocator were recorded for part of the time only. kind and pool are as for NumberOfEarlier.
+func (t *OriginTable) NumberOfUnseen(pid, device int32, stream int64, kind, pool string) int32 {
+	return t.numberWithoutCall(UnseenSite, pid, device, stream, kind, pool)
+}
+
+// numberWithoutCall returns the number of an origin without a thread and a stack.
+func (t *OriginTable) numberWithoutCall(site string, pid, device int32, stream int64, kind, pool string) int32 {
 	return t.NumberOf(CallOrigin{
 		Pid: pid, Device: device, Stream: stream,
-		Name: t.Strings.NumberOf(pool), Site: t.Strings.NumberOf(EarlierSite), Memory: t.Strings.NumberOf(kind),
+		Name: t.Strings.NumberOf(pool), Site: t.Strings.NumberOf(site), Memory: t.Strings.NumberOf(kind),
 	})
 }
 
 // IsEarlier reports whether an origin is that of memory from before the recording. NoOrigin is not.
-func (t *OriginTable) IsEarlier(id int32) bool {
-	return id >= 0 && t.List[id].Tid == 0 && t.List[id].Stack == 0 && t.SiteOf(id) == EarlierSite
+func (t *OriginTable) IsEarlier(id int32) bool { return t.isWithoutCall(id, EarlierSite) }
+
+// IsUnseen reports whether an origin is that of blocks whose allocation was not recorded: see NumberOfUnseen.
+func (t *OriginTable) IsUnseen(id int32) bool { return t.isWithoutCall(id, UnseenSite) }
+
+func (t *OriginTable) isWithoutCall(id int32, site string) bool {
+	return id >= 0 && t.List[id].Tid == 0 && t.List[id].Stack == 0 && t.SiteOf(id) == site
 }
 
 // NumberOfKey returns the number of a key. A new key gets the next number.

@@ -17,14 +17,17 @@ import (
 
 // With --max-overhead the recorder turns kernel launches, or their stacks, off for part of the
 // time, and records when. Reports count the recorded launches and estimate the rest. They give no
-// verdict on times without launches.
+// verdict on times without launches. It does the same with the events of caching allocators. Then readings of their
+// blocks show what the events missed.
 
-// SamplingSwitches lists the times in which launches, or their stacks, were not recorded. Windows
+// SamplingSwitches lists the times in which launches, their stacks or allocator events were not recorded. Windows
 // are in order of time and do not overlap.
 type SamplingSwitches struct {
 	switches []samplingSwitch
 	// windows in Unix ns; ToNs is the first ns with data again
-	NoLaunches, NoStacks        []query.Window
+	NoLaunches, NoStacks []query.Window
+	// NoAllocator are the times without the events of caching allocators.
+	NoAllocator                 []query.Window
 	MaxOverheadPct, MeasuredPct float64 // the overhead limit and the highest measured overhead
 }
 
@@ -36,24 +39,32 @@ type samplingSwitch struct {
 // AddNote reads a note that says that recording was switched on or off.
 func (s *SamplingSwitches) AddNote(r *format.Row) {
 	n := samplingSwitch{atNs: r.StartNs}
-	if json.Unmarshal([]byte(r.Message), &n.Sampling) == nil && n.Class == format.SampledLaunch {
+	if json.Unmarshal([]byte(r.Message), &n.Sampling) == nil && n.timesIn(s) != nil {
 		s.switches = append(s.switches, n)
 		s.MaxOverheadPct, s.MeasuredPct = n.MaxOverheadPct, max(s.MeasuredPct, n.OverheadPct)
 	}
 }
 
-// ComputeWindows computes NoLaunches and NoStacks. Call it after the last AddNote.
+// timesIn returns the times to which the switch belongs, or nil for a class or part that a later version of gpurec wrote.
+func (n *samplingSwitch) timesIn(s *SamplingSwitches) *[]query.Window {
+	switch [2]string{n.Class, n.What} {
+	case [2]string{format.SampledLaunch, format.SampledCalls}:
+		return &s.NoLaunches
+	case [2]string{format.SampledLaunch, format.SampledStacks}:
+		return &s.NoStacks
+	case [2]string{format.SampledAllocator, format.SampledCalls}:
+		return &s.NoAllocator
+	}
+	return nil
+}
+
+// ComputeWindows computes NoLaunches, NoStacks and NoAllocator. Call it after the last AddNote.
 func (s *SamplingSwitches) ComputeWindows() {
-	s.NoLaunches, s.NoStacks = nil, nil
+	s.NoLaunches, s.NoStacks, s.NoAllocator = nil, nil, nil
 	slices.SortStableFunc(s.switches, func(a, b samplingSwitch) int { return cmp.Compare(a.atNs, b.atNs) })
 	for i := range s.switches {
 		n := &s.switches[i]
-		times := &s.NoLaunches
-		if n.What == format.SampledStacks {
-			times = &s.NoStacks
-		} else if n.What != format.SampledCalls {
-			continue // an unknown kind, written by a later version of gpurec
-		}
+		times := n.timesIn(s)
 		last := len(*times) - 1
 		away := last >= 0 && (*times)[last].ToNs == math.MaxInt64
 		switch {

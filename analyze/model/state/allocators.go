@@ -148,7 +148,7 @@ func VisitAllocatorsAt(
 func newAllocatorState(t *timeline.Timeline, a *caching.Allocator, ended bool) AllocatorState {
 	s := AllocatorState{Pid: a.Pid, Device: a.Device, AllocatorTotals: a.Seen, Ended: ended}
 	a.EachLiveBlock(func(p *caching.SegmentPiece) {
-		if p.Origin != origin.NoOrigin || a.Earlier != nil {
+		if p.Origin != origin.NoOrigin || a.WasRead() {
 			s.Blocks = append(s.Blocks, newBlock(t, p))
 		}
 	})
@@ -181,7 +181,7 @@ func newBlock(t *timeline.Timeline, p *caching.SegmentPiece) AllocatorBlock {
 		Stream:    p.Stream,
 		Pool:      p.Pool,
 		StackID:   o.Stack,
-		Site:      t.SiteOfBlock(p.Origin),
+		Site:      t.SiteOfPiece(p),
 		Tid:       o.Tid,
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/model/stack"
@@ -169,6 +170,14 @@ func (t *Timeline) SiteOfBlock(originID int32) string {
 		return origin.EarlierSite
 	}
 	return t.SiteOfOrigin(originID)
+}
+
+// SiteOfPiece returns the call site that allocated a block of a caching allocator.
+func (t *Timeline) SiteOfPiece(p *caching.SegmentPiece) string {
+	if p.IsUnseen {
+		return origin.UnseenSite
+	}
+	return t.SiteOfBlock(p.Origin)
 }
 
 // PidLabel returns a process's pid, name and rank.

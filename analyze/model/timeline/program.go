@@ -84,7 +84,7 @@ func (r *ProgramReplay) Advance(untilNs int64) error {
 // Finish replays the rest of the recording, and returns the final memory. It returns errors of reading the recording.
 func (r *ProgramReplay) Finish() (*ProgramMemory, error) {
 	t := r.memory.T
-	hasAllocators := len(t.Allocations)+len(t.earlierStates) > 0
+	hasAllocators := len(t.Allocations)+len(t.earlierStates) > 0 || t.readings != nil && t.readings.HasReadings()
 	switch {
 	case r.search != nil:
 		if err := r.search.Finish(); err != nil {
@@ -153,6 +153,7 @@ func (t *Timeline) NewSegmentSearch(onDriver func(*livemem.Change)) *SegmentSear
 			onDriver(c)
 		}
 	}, s.applyAllocatorChange)
+	s.replay.onReading = s.applyReading
 	return s
 }
 
@@ -224,6 +225,23 @@ func (s *SegmentSearch) candidatesOf(process int32) *SegmentCandidates {
 		s.candidates[process] = l
 	}
 	return l
+}
+
+// applyReading adds the memory that a reading shows to be segments.
+func (s *SegmentSearch) applyReading(state *caching.EarlierState) {
+	process, ok := s.t.Origins.Pids[state.Pid]
+	if s.driver == nil || !ok {
+		return
+	}
+	h := s.driver.MemoryOfProcess(process)
+	for i := range state.Segments {
+		g := &state.Segments[i]
+		c := caching.AllocatorChange{Op: caching.OpSegmentAllocated, Ptr: g.Ptr, Bytes: g.Bytes}
+		if g.IsExpandable {
+			c.Op = caching.OpSegmentMapped
+		}
+		s.findSegmentBlock(h, &c, s.addReported)
+	}
 }
 
 func (s *SegmentSearch) applyAllocatorChange(a *caching.Allocator, c *caching.AllocatorChange) {
@@ -361,7 +379,7 @@ func (p *ProgramMemory) applyAllocatorChange(a *caching.Allocator, c *caching.Al
 		p.emitChange(kind, c.AtNs, a, &c.Block)
 	case caching.OpBlockLost:
 		if c.Block.State == caching.PieceBlock {
-			p.emitChange(livemem.ChangeFreeLost, c.AtNs, a, &c.Block)
+			p.emitChange(p.kindOfLostFree(a, c), c.AtNs, a, &c.Block)
 		}
 	case caching.OpAllocatorEnd:
 		a.EachLiveBlock(func(b *caching.SegmentPiece) {
@@ -370,6 +388,18 @@ func (p *ProgramMemory) applyAllocatorChange(a *caching.Allocator, c *caching.Al
 			}
 		})
 	}
+}
+
+// kindOfLostFree returns the kind of a change that ends a block whose free was not recorded. If events were not recorded
+// meanwhile, it is that of a free.
+func (p *ProgramMemory) kindOfLostFree(a *caching.Allocator, c *caching.AllocatorChange) livemem.ChangeKind {
+	switch {
+	case !c.IsUnseen:
+		return livemem.ChangeFreeLost
+	case p.T.IsInTeardown(a.Pid, c.AtNs):
+		return livemem.ChangeFreedByExit
+	}
+	return livemem.ChangeFreed
 }
 
 // teardownNs is the length of the phase before a process's end in which frees count as part of the
@@ -451,9 +481,15 @@ func (p *ProgramMemory) emitChange(
 // before the recording that was not read from the process.
 func (p *ProgramMemory) newProgramBlock(a *caching.Allocator, b *caching.SegmentPiece) (livemem.Block, bool) {
 	id := b.Origin
-	if b.IsEarlier {
-		pool := caching.FormatPool(b.Pool)
-		id = p.T.Origins.NumberOfEarlier(a.Pid, a.Device, b.Stream, format.MemoryTorch, pool)
+	switch {
+	case b.IsEarlier:
+		id = p.T.Origins.NumberOfEarlier(
+			a.Pid, a.Device, b.Stream, format.MemoryTorch, caching.FormatPool(b.Pool),
+		)
+	case b.IsUnseen && b.SinceNs > 0: // otherwise only its end is known
+		id = p.T.Origins.NumberOfUnseen(
+			a.Pid, a.Device, b.Stream, format.MemoryTorch, caching.FormatPool(b.Pool),
+		)
 	}
 	return livemem.Block{Bytes: b.Requested, SinceNs: b.SinceNs, Origin: id}, id != origin.NoOrigin
 }

@@ -48,6 +48,8 @@ type MemoryReplay struct {
 	events           *OrderedRows[caching.AllocatorEvent] // nil if they are not replayed
 	consumeAllocator caching.ChangeConsumer
 	useEarlierStates bool
+	readings         *readingQueue               // nil: no readings replace missing events
+	onReading        func(*caching.EarlierState) // replaces consumeAllocator for readings, if set
 
 	appliedNs    int64 // driver events before it were applied, Unix ns
 	lastEventNs  int64 // time of the last allocator event, Unix ns
@@ -91,6 +93,7 @@ func (t *Timeline) newReplayOfBoth(
 	r.events = NewOrderedRows(nil, t.NewAllocatorStream(onlySegments))
 	r.consumeAllocator, r.useEarlierStates = consumeAllocator, !onlySegments
 	r.Allocators = caching.NewAllocatorSet(&t.Allocators, t.Facts.AllocatorRules)
+	r.useReadings(onlySegments)
 	if r.useEarlierStates {
 		r.Allocators.UseEarlierStates(t.earlierStates)
 	}
@@ -122,7 +125,7 @@ func (r *MemoryReplay) Finish() error {
 	defer r.close()
 	err := r.replayRows()
 	if r.events != nil {
-		r.Allocators.ApplyStatesBefore(math.MaxInt64, r.consumeAllocator)
+		err = errors.Join(err, r.applyStatesBefore(math.MaxInt64))
 	}
 	r.driver.ApplyRemainingEvents()
 	return err
@@ -137,6 +140,9 @@ func (r *MemoryReplay) omitEarlierStates() {
 // grow adds the new row groups of the Timeline, and lets rows before limitNs pass.
 func (r *MemoryReplay) grow(limitNs int64) {
 	r.calls.Grow(r.t.Memory, limitNs)
+	if r.readings != nil {
+		r.readings.grow(limitNs)
+	}
 	if r.events != nil {
 		r.events.Grow(r.t.Allocations, limitNs)
 	}
@@ -144,6 +150,9 @@ func (r *MemoryReplay) grow(limitNs int64) {
 
 func (r *MemoryReplay) close() {
 	r.calls.Close()
+	if r.readings != nil {
+		r.readings.close()
+	}
 	if r.events != nil {
 		r.events.Close()
 	}
@@ -155,6 +164,9 @@ func (r *MemoryReplay) readNewEvents() {
 		return
 	}
 	r.extended = r.t.extended
+	if r.events != nil {
+		r.useReadings(!r.useEarlierStates)
+	}
 	events := r.t.Events
 	r.driver.Events = events[sort.Search(len(events), func(i int) bool { return events[i].AtNs >= r.appliedNs }):]
 	if r.useEarlierStates {
@@ -180,13 +192,17 @@ func (r *MemoryReplay) replayRows() error {
 		}
 		switch {
 		case len(calls) > 0 && (len(events) == 0 || calls[0].AtNs <= events[0].AtNs):
-			r.Allocators.ApplyStatesBefore(calls[0].AtNs, r.consumeAllocator)
+			if err := r.applyStatesBefore(calls[0].AtNs); err != nil {
+				return err
+			}
 			r.driver.ApplyCall(&calls[0])
 			calls = calls[1:]
 		case len(events) > 0:
-			r.lastEventNs = events[0].AtNs
 			r.driver.ApplyEventsBefore(events[0].AtNs)
-			r.Allocators.ApplyStatesBefore(events[0].AtNs, r.consumeAllocator)
+			if err := r.applyStatesBefore(events[0].AtNs); err != nil {
+				return err
+			}
+			r.lastEventNs = events[0].AtNs
 			r.Allocators.ApplyEvent(&events[0], r.consumeAllocator)
 			events = events[1:]
 		default:

@@ -14,6 +14,24 @@ func (t *Timeline) UnrecordedLaunchNs(fromNs, toNs int64) int64 {
 	return sampling.OverlapNs(t.Facts.Sampling.NoLaunches, query.Window{FromNs: fromNs, ToNs: toNs})
 }
 
+// UnrecordedAllocatorNs returns how long, in ns, the events of caching allocators were not recorded between two times.
+func (t *Timeline) UnrecordedAllocatorNs(fromNs, toNs int64) int64 {
+	return sampling.OverlapNs(t.Facts.Sampling.NoAllocator, query.Window{FromNs: fromNs, ToNs: toNs})
+}
+
+// IsAllocatorSampled reports whether the events of caching allocators were recorded for part of the time only.
+func (t *Timeline) IsAllocatorSampled() bool { return len(t.Facts.Sampling.NoAllocator) > 0 }
+
+// AllocatorCoverage returns for how much of the recording the events of caching allocators were recorded. It has no
+// numbers of calls.
+func (t *Timeline) AllocatorCoverage() sampling.AllocatorCoverage {
+	s, w := &t.Facts.Sampling, t.RecordingWindow()
+	return sampling.AllocatorCoverage{
+		Sampled: t.IsAllocatorSampled(), RecordedNs: w.DurNs() - sampling.OverlapNs(s.NoAllocator, w), OfNs: w.DurNs(),
+		MaxPct: s.MaxOverheadPct, OverheadPct: s.MeasuredPct,
+	}
+}
+
 // SamplingCoverage returns for how much of the recording launches and their stacks were recorded.
 func (t *Timeline) SamplingCoverage() sampling.SamplingCoverage {
 	s, w := &t.Facts.Sampling, t.RecordingWindow()

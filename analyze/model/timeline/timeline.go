@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/gpurec/gpurec/analyze/model/blockreadings"
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/facts"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
@@ -50,6 +51,9 @@ type Timeline struct {
 	collectives []int64         // sorted starts of the calls of NCCL, Unix ns
 	// earlierStates are the states of allocators from before the recording, in order of time.
 	earlierStates []*caching.EarlierState
+	// readings has the readings of blocks of a recording without some allocator events; nil: there is none.
+	readings *blockreadings.Index
+	totals   []Span // row groups of the allocators' own totals in such a recording
 	// segments has the Block.Number of driver memory that allocators use for segments. It is nil
 	// before FindSegments.
 	segments  *livemem.BlockNumberSet
@@ -107,12 +111,18 @@ func (t *Timeline) addRows(frameIDs map[format.Frame]int32) error {
 	if err := t.readEarlierStates(); err != nil {
 		return err
 	}
+	if err := t.indexReadings(); err != nil {
+		return err
+	}
 	if err := t.readEvents(); err != nil {
 		return err
 	}
 	t.Free = t.freeMemorySamples()
 	if l := t.SamplingCoverage(); l.Sampled {
 		t.Facts.Notes = append(t.Facts.Notes, l.FormatNote())
+	}
+	if c := t.AllocatorCoverage(); c.Sampled {
+		t.Facts.Notes = append(t.Facts.Notes, c.FormatNote())
 	}
 	t.keepOpened()
 	return nil
@@ -197,6 +207,12 @@ func (t *Timeline) scanCalls() error {
 	}
 	return nil
 }
+
+// BlockGroups returns the row groups of readings of blocks.
+func (t *Timeline) BlockGroups() []*format.Group { return t.Blocks }
+
+// ProcessExitNs returns the end of a process, Unix ns, or 0 if it is not in the recording.
+func (t *Timeline) ProcessExitNs(pid int32) int64 { return t.Facts.Processes[pid].ExitNs }
 
 // RecordingWindow returns the window of the whole recording. If the recorder ended before it wrote
 // its times, the window is that of the calls.

@@ -68,6 +68,7 @@ func (s *Scan) report(
 		Quality: quality.OfRecording(t, counts),
 		Notes:   t.Facts.Notes,
 	}
+	quality.AddAllocators(&r.Quality, all)
 	if len(s.list) == 0 && len(t.Allocations) > 0 {
 		r.NoMatch = s.callers.ExplainNoMatch(&query.Filter{Pids: opt.Pids, Devices: opt.Devices, Choice: opt.Choice})
 	}

@@ -34,8 +34,10 @@ type allocatorStats struct {
 	end     caching.AllocatorTotals // at the end of the window
 	hasEnd  bool                    // end and pools are set
 	peaks   [2]memoryPeak           // of allocated and of reserved bytes
-	actions [caching.OpSnapshotTaken + 1]actionCount
-	pools   map[poolStreamKey]*poolTotals // at the end of the window
+	// hasOwnPeak is set if the allocator's own statistics show its peak in the window.
+	hasOwnPeak bool
+	actions    [caching.OpSnapshotTaken + 1]actionCount
+	pools      map[poolStreamKey]*poolTotals // at the end of the window
 }
 
 // memoryPeak is the first point in time with the highest number of bytes.
@@ -94,6 +96,8 @@ func (s *Scan) OnAllocatorChange(a *caching.Allocator, c *caching.AllocatorChang
 	}
 	b.lastNs = c.AtNs
 	switch {
+	case c.Op == caching.OpTotalsRead:
+		s.recordOwnPeak(b, c)
 	case c.Op == caching.OpAllocatorEnd:
 		b.endNs = c.AtNs
 		s.recordTotals(b, math.MaxInt64)
@@ -106,6 +110,21 @@ func (s *Scan) OnAllocatorChange(a *caching.Allocator, c *caching.AllocatorChang
 			n.bytes += c.Block.Requested
 		}
 	}
+}
+
+// recordOwnPeak records a peak that the allocator's own statistics show. Only its allocated bytes are known, and that it
+// was reached since the own totals before.
+func (s *Scan) recordOwnPeak(b *allocatorStats, c *caching.AllocatorChange) {
+	p, allocated := &b.peaks[0], c.Own.NewPeak-b.a.Before.Allocated
+	if c.Own.NewPeak == 0 || c.AtNs < s.window.FromNs || c.AtNs > s.window.ToNs {
+		return
+	}
+	b.hasOwnPeak = true
+	if allocated <= p.totals.Allocated {
+		return
+	}
+	p.atNs, p.totals = c.AtNs, b.a.Seen
+	p.totals.Allocated = allocated
 }
 
 // recordTotals stores the current totals of an allocator for all reported times between its last

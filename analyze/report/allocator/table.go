@@ -402,6 +402,9 @@ func (s *Scan) computeFacts() []report.Fact {
 				"are exact"
 		}
 	}
+	if s.t.IsAllocatorSampled() {
+		from = s.describeWindows()
+	}
 	if sum.late > 0 {
 		from = fmt.Sprintf("a later event for %d of %d allocators: allocated and reserved bytes are exact, other "+
 			"values lack unfreed memory from before; see --explain", sum.late, len(s.list))
@@ -410,6 +413,17 @@ func (s *Scan) computeFacts() []report.Fact {
 		"agreement": agreement,
 		"seen_from": from,
 	})
+}
+
+// describeWindows says which values are exact in a recording that lacks events for part of the time.
+func (s *Scan) describeWindows() string {
+	text := "windows of events, and readings between them: allocated and reserved bytes are exact at each event, at each " +
+		"reading and where the allocator's own statistics were read; other values at events and readings. "
+	if slices.ContainsFunc(s.list, func(b *allocatorStats) bool { return !b.hasOwnPeak }) {
+		return text + "Peaks are at least the given ones"
+	}
+	return text + "The peaks of allocated bytes are the allocators' own; other values at peaks are those of the last " +
+		"event or reading"
 }
 
 // computeTotals returns the sums over all allocators at the end of the window.

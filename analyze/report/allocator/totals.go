@@ -64,7 +64,13 @@ func (scan *TotalsScan) OnAllocatorChange(a *caching.Allocator, c *caching.Alloc
 	case caching.OpBlockAllocated:
 		l.allocs++
 	case caching.OpBlockFreeRequested, caching.OpBlockLost:
-		l.frees++
+		if !c.IsUnseen { // the allocator's own counter has it
+			l.frees++
+		}
+	case caching.OpTotalsRead:
+		l.allocs += c.Own.UnseenAllocs
+		l.frees += c.Own.UnseenFrees
+		l.peakAllocated = max(l.peakAllocated, c.Own.NewPeak)
 	case caching.OpOutOfMemory:
 		l.oom++
 	}

@@ -84,6 +84,8 @@ func (s *Scan) OnAllocatorChange(a *caching.Allocator, c *caching.AllocatorChang
 	switch {
 	case c.Op == caching.OpAllocatorEnd:
 		k.ended = true
+	case c.Op == caching.OpStateRead || c.Op == caching.OpTotalsRead:
+		k.segmentBytes = 0 // the block for which the segments were needed may not be in the recording
 	case c.Op == caching.OpSegmentAllocated || c.Op == caching.OpSegmentMapped:
 		k.segmentBytes += c.Bytes
 	case c.Op == caching.OpBlockAllocated && k.segmentBytes > 0:

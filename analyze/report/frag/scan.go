@@ -145,7 +145,19 @@ func (s *Scan) FindAddressRanges() error {
 			)
 		}
 	}
-	err := timeline.EachRowInOrder(
+	err := s.t.EachReading(func(state *caching.EarlierState) {
+		for i := range state.Segments {
+			g := &state.Segments[i]
+			s.addAddressRange(
+				memoryOwnerKey{state.Pid, state.Device, false},
+				addressRange{g.Ptr, units.EndOfRange(g.Ptr, g.Bytes)},
+			)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	err = timeline.EachRowInOrder(
 		s.t.Allocations,
 		s.t.NewAllocatorStream(true),
 		func(e *caching.AllocatorEvent) error {
@@ -353,7 +365,7 @@ func (s *Scan) findPinningSites(a *caching.Allocator) []*pinningSite {
 // addPinningSite returns the entry for the call site that allocated a block, and creates it if
 // necessary.
 func (s *Scan) addPinningSite(found map[string]*pinningSite, p *caching.SegmentPiece) *pinningSite {
-	site := s.t.SiteOfBlock(p.Origin)
+	site := s.t.SiteOfPiece(p)
 	if found[site] == nil {
 		found[site] = &pinningSite{site: site, oldestNs: p.SinceNs}
 		if p.Origin != origin.NoOrigin {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
+	"github.com/gpurec/gpurec/analyze/model/origin"
 )
 
 // cachedMemoryPart is unused memory of a caching allocator that a failed request could not use for
@@ -109,7 +110,7 @@ func (s *contextScan) classifySegment(
 	for _, p := range a.PiecesWithin(seg) {
 		if p.State != caching.PieceHole {
 			for _, part := range parts {
-				part.holders[p.Origin] += gaps
+				part.holders[holderOf(p)] += gaps
 			}
 		}
 	}
@@ -141,11 +142,26 @@ func (c *FailureContext) cachedReason(
 	return CachedLargeEnough
 }
 
+// unseenHolder stands for blocks whose allocation was not recorded, instead of their origin.
+const unseenHolder = origin.NoOrigin - 1
+
+// holderOf returns the origin of a block, or unseenHolder.
+func holderOf(p *caching.SegmentPiece) int32 {
+	if p.IsUnseen {
+		return unseenHolder
+	}
+	return p.Origin
+}
+
 // topHolderSite returns the call site whose blocks strand most of a part.
 func (s *contextScan) topHolderSite(p *cachedMemoryPart) string {
 	sites := make(map[string]int64)
-	for origin, bytes := range p.holders {
-		sites[s.t.SiteOfBlock(origin)] += bytes
+	for holder, bytes := range p.holders {
+		site := origin.UnseenSite
+		if holder != unseenHolder {
+			site = s.t.SiteOfBlock(holder)
+		}
+		sites[site] += bytes
 	}
 	best := ""
 	for _, site := range slices.Sorted(maps.Keys(sites)) {

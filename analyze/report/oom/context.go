@@ -101,7 +101,10 @@ func (s *contextScan) onAllocatorChange(a *caching.Allocator, c *caching.Allocat
 	if c.Op == caching.OpSegmentAllocated || c.Op == caching.OpSegmentMapped {
 		s.peakReserved[a] = max(s.peakReserved[a], a.Totals().Reserved+c.Bytes)
 	}
-	if a.Earlier != nil && (c.Op.ChangesSegment() || c.Op == caching.OpBlockFound) {
+	if c.Op == caching.OpTotalsRead {
+		s.peakReserved[a] = max(s.peakReserved[a], c.Own.Reserved)
+	}
+	if a.WasRead() && (c.Op.ChangesSegment() || c.Op == caching.OpBlockFound) {
 		s.peakReserved[a] = max(s.peakReserved[a], a.Totals().Reserved)
 	}
 	if c.Op == caching.OpOutOfMemory && c.Block.Origin != origin.NoOrigin {

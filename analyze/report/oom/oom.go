@@ -2,6 +2,7 @@ package oom
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/survey"
@@ -11,6 +12,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/earlier"
 	"github.com/gpurec/gpurec/analyze/report/frames"
 	"github.com/gpurec/gpurec/analyze/report/quality"
+	"github.com/gpurec/gpurec/analyze/units"
 )
 
 // Run reports the failed allocations, the reason of each failure, and the recovery of the program.
@@ -64,6 +66,10 @@ func newReport(
 			return nil, err
 		}
 	}
+	if n := countInGaps(t, contexts); n > 0 {
+		r.Notes = append(slices.Clone(r.Notes), fmt.Sprintf("%s happened while allocator events were not recorded: the "+
+			"blocks at that time are those of the last reading", units.CountWithNoun(n, "failed allocation")))
+	}
 	verdicts := ClassifyFailures(contexts, p, &r.Quality)
 	r.Totals = computeTotals(contexts, verdicts, rest)
 	table := failureTable(t, contexts, verdicts)
@@ -73,6 +79,16 @@ func newReport(
 	frames.FillRowStacks(t, &table, opt)
 	r.Tables = []report.Table{table, cachedMemoryTable(t, contexts, opt.Top), holderTable(t, contexts, opt.Top)}
 	return r, nil
+}
+
+// countInGaps returns the number of failures at times without allocator events.
+func countInGaps(t *timeline.Timeline, contexts []*FailureContext) (n int64) {
+	for _, c := range contexts {
+		if c.hasAllocator && t.UnrecordedAllocatorNs(c.AtNs, c.AtNs+1) > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // SelectFailures returns the failures that pass the filter in order of time, at most

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
+	"github.com/gpurec/gpurec/analyze/model/sampling"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -45,6 +46,7 @@ func OfRecording(t *timeline.Timeline, counts *livemem.ReplayCounts) report.Qual
 		AllocatorsByReports: t.Facts.CountReportedAllocators(),
 		Classes:             t.Rec.Meta.Classes,
 		Launches:            t.SamplingCoverage(),
+		Allocator:           t.AllocatorCoverage(),
 		GPUTiming:           "none",
 	}
 	if len(t.Progress) > 0 {
@@ -67,6 +69,22 @@ func OfRecording(t *timeline.Timeline, counts *livemem.ReplayCounts) report.Qual
 	return q
 }
 
+// AddAllocators adds the calls of allocators after a replay, if their events were recorded for part of the time only.
+func AddAllocators(q *report.Quality, set *caching.AllocatorSet) {
+	if q.Allocator.Sampled {
+		set.EachAllocator(func(a *caching.Allocator) { addCalls(&q.Allocator, &a.Counts) })
+	}
+}
+
+// addCalls adds the calls of an allocator.
+func addCalls(c *sampling.AllocatorCoverage, counts *caching.EventCounts) {
+	allocs, frees := counts.RecordedCalls()
+	c.Allocs.Recorded, c.Frees.Recorded = c.Allocs.Recorded+allocs, c.Frees.Recorded+frees
+	c.Allocs.Unrecorded += counts.UnrecordedAllocs
+	c.Frees.Unrecorded += counts.UnrecordedFrees
+	c.SiteNotSeen += counts.UnseenBlocks
+}
+
 // OfProgramReplay returns the quality of a recording after a replay of the driver memory and the
 // caching allocators.
 func OfProgramReplay(t *timeline.Timeline, p *timeline.ProgramMemory) report.Quality {
@@ -78,5 +96,6 @@ func OfProgramReplay(t *timeline.Timeline, p *timeline.ProgramMemory) report.Qua
 		q.AllocatorDisagreed += a.Check.Disagreed
 		q.AllocatorWorstBytes = max(q.AllocatorWorstBytes, a.Check.WorstBytes)
 	})
+	AddAllocators(&q, p.Allocators)
 	return q
 }
