@@ -30,6 +30,7 @@ STEPS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2)
 KIB, MIB = 1 << 10, 1 << 20
 MINUTE_S = 60
 LEAKED_BLOCKS = 60000  # at most, in a minute
+TENTH = 10  # a program of kind tenth keeps one of so many buffers
 CHUNK_S = 0.004  # a thread allocates in bursts that are at least this far apart
 
 
@@ -131,7 +132,7 @@ class Worker:
         self.streams = [None] + [torch.new_stream() for _ in range(plan.streams)]
         self.pool = torch.pool_create() if plan.pool else None
         self.allocs = self.leaked = self.leaked_bytes = 0
-        self.credit = 0.0  # blocks to keep
+        self.credit, self.drawn = 0.0, 0  # blocks to allocate for keep, and those allocated
         self.kept = []
         self.bounded = collections.deque(maxlen=plan.bound)  # what a program without a leak keeps
         self.rolling = collections.deque(maxlen=max(4, int(plan.rate * min(plan.step_s, 0.1) / 2)))
@@ -167,7 +168,7 @@ class Worker:
         self.allocs += 1
         plan, chance = self.plan, self.chance
         if self.program.keeps:
-            self.credit += plan.share
+            self.credit += plan.share * (TENTH if plan.kind == "tenth" else 1)
             if self.credit >= 1:
                 self.credit -= 1
                 return self.keep()
@@ -175,30 +176,34 @@ class Worker:
         stream = chance.choice(self.streams)
         if kind < 0.1 and plan.kind == "two-callers":
             train(chance.choice(plan.kept_sizes), stream)
-        elif kind < 9 * plan.share and plan.kind == "tenth":
-            buffers(chance.choice(plan.kept_sizes), stream)
         elif kind < 0.5:
             scratch(chance.choice(plan.hidden_sizes), stream)
         else:
-            self.in_pool("hidden", lambda: (self.rolling if plan.rolling else activations).append(
-                hidden(chance.choice(plan.hidden_sizes), stream)))
+            size = chance.choice(plan.hidden_sizes)
+            (self.rolling if plan.rolling else activations).append(self.in_pool("hidden", lambda: hidden(size, stream)))
 
     def keep(self):
         """Allocates a block that a program with a leak keeps for ever, and another one for a while."""
-        function = {"two-callers": validate, "tenth": buffers}.get(self.plan.kind, kept)
-        size, stream = self.chance.choice(self.plan.kept_sizes), self.chance.choice(self.streams[-1:] + self.streams[:1])
-        to = self.kept if self.plan.leaks else self.bounded
-        self.in_pool("kept", lambda: to.append(function(size, stream)))
-        if self.plan.leaks:
-            self.leaked += 1
-            self.leaked_bytes += size
+        plan = self.plan
+        function = {"two-callers": validate, "tenth": buffers}.get(plan.kind, kept)
+        size, stream = self.chance.choice(plan.kept_sizes), self.chance.choice(self.streams[-1:] + self.streams[:1])
+        block = self.in_pool("kept", lambda: function(size, stream))
+        self.drawn += 1
+        if plan.kind == "tenth" and self.drawn % TENTH:
+            return
+        if not plan.leaks:
+            return self.bounded.append(block)
+        self.kept.append(block)
+        self.leaked += 1
+        self.leaked_bytes += size
 
     def in_pool(self, what, allocate):
         if self.plan.pool not in (what, "both"):
             return allocate()
         torch.pool_begin(self.pool)
-        allocate()
+        block = allocate()
         torch.pool_end(self.pool)
+        return block
 
     def replace(self):
         """Replaces blocks of the ring and the cache, and lets the sawtooth grow."""
