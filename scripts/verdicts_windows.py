@@ -1,6 +1,7 @@
 """Records random programs of simtorch whose leaks are known, and compares the verdicts of `gpurec analyze leaks`.
 
     verdicts_windows.py [--seeds 0-59] [--seconds 60] [--jobs 4] [--flags '--max-overhead 0.5%'] [-o FILE.json]
+    verdicts_windows.py --again FOLDER    # judge the recordings in FOLDER, after a change of the analysis
 
 examples/verdicts/seeded.py is the program. gpurec attaches to it while it runs. With a low --max-overhead, the events
 of the allocator are recorded only in windows. Then a report may miss a small leak, but must not show a false one.
@@ -223,6 +224,20 @@ def run(options, seed):
     return result
 
 
+def judge_again(options, folder):
+    """Judges a recording that an earlier run has kept. Returns the result."""
+    begin = time.monotonic()
+    try:
+        with open(os.path.join(folder, "truth.json")) as f:
+            truth = json.load(f)
+        result = judged(options, truth["plan"]["seed"], truth, os.path.join(folder, "recording.parquet"))
+    except (Failed, OSError) as problem:
+        result = {"seed": int(os.path.basename(folder).split("-")[1]), "failed": str(problem)}
+    result["wrong"] = reasons(result)
+    result["folder"], result["took_s"] = folder, time.monotonic() - begin
+    return result
+
+
 def judged(options, seed, truth, path):
     report = json.loads(analyze(options, "leaks", "--format", "json", "--top", "0", path))
     switches = switches_of(options, path)
@@ -302,23 +317,34 @@ def parse_options():
     parser.add_argument("--jobs", type=int, default=4, help="programs at a time")
     parser.add_argument("--flags", type=shlex.split, default=["--max-overhead", "0.5%"], help="flags of gpurec record")
     parser.add_argument("--folder", help="keep recordings and truths here; without it only those of wrong programs are kept")
+    parser.add_argument("--again", metavar="FOLDER", help="record nothing: judge the recordings that an earlier run has kept here")
     parser.add_argument("--gpurec", default=os.environ.get("GPUREC", os.path.join(ROOT, "build", "bin", "gpurec")))
     parser.add_argument("-o", "--output", help="file for all results as JSON")
     options = parser.parse_args()
+    options.folder = options.again or options.folder
     options.keep = options.folder is not None
     options.folder = options.folder or tempfile.mkdtemp(prefix="verdicts-windows-")
     os.makedirs(options.folder, exist_ok=True)
     return options
 
 
+def tasks_of(options):
+    """Returns the function for each program and its arguments: a seed, or a folder with a recording."""
+    if options.again:
+        folders = [os.path.join(options.again, name) for name in sorted(os.listdir(options.again)) if name.startswith("seed-")]
+        return judge_again, [f for f in folders if int(os.path.basename(f).split("-")[1]) in options.seeds]
+    return run, options.seeds
+
+
 def main():
     options = parse_options()
     results = []
+    task, arguments = tasks_of(options)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for done in concurrent.futures.as_completed([pool.submit(run, options, seed) for seed in options.seeds]):
+        for done in concurrent.futures.as_completed([pool.submit(task, options, argument) for argument in arguments]):
             result = done.result()
             results.append(result)
-            say(f"{len(results)} of {len(options.seeds)}: seed {result['seed']}, {result.get('plan', {}).get('kind', '')}: "
+            say(f"{len(results)} of {len(arguments)}: seed {result['seed']}, {result.get('plan', {}).get('kind', '')}: "
                 + ("; ".join(result["wrong"]) or "right"))
             if not options.keep and not result["wrong"]:
                 shutil.rmtree(result["folder"])
