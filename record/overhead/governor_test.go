@@ -156,7 +156,7 @@ func TestGovernorKeepsEachSecond(t *testing.T) {
 func TestGovernorFollowsTheProgram(t *testing.T) {
 	testclass.Unit(t)
 	g := newGovernor(5)
-	cheap, expensive := load{launches: 1, others: 0.1}, load{launches: 6, events: 20, others: 0.1}
+	cheap, expensive := load{launches: 0.5, others: 0.1}, load{launches: 6, events: 20, others: 0.1}
 	for range 3 {
 		if o := observe(g, 10*time.Second, cheap, 0, nil); g.Sampled() != 0 {
 			t.Errorf("a cheap program is sampled: %v", o.sampled)
