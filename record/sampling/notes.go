@@ -82,8 +82,11 @@ func (l *overheadLimiter) warnOfSampling(kinds overhead.Kinds) {
 		what = "stacks of " + what
 	}
 	pct := l.governor.FullPct()
-	l.warnAndNote(pct, fmt.Sprintf("probes take about %.1f %% of the busiest thread's time, so %s are recorded for about "+
-		"%.0f %% of the time (--max-overhead %g%%; off records all)", pct, what, 100*l.governor.WindowShare(), l.limitPct))
+	l.warnAndNote(
+		pct,
+		fmt.Sprintf("probes take about %.1f %% of the busiest thread's time, so %s are recorded for about "+
+			"%.0f %% of the time (--max-overhead %g%%; off records all)", pct, what, 100*l.governor.WindowShare(), l.limitPct),
+	)
 }
 
 // explainExceededLimit explains why the overhead cannot be kept below --max-overhead.
