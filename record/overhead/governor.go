@@ -27,7 +27,9 @@ type Governor struct {
 	quietBlocked int
 
 	window, pause average // of the present or last window and pause
-	switchCost    float64 // of the kinds of the present or last window while its probes were attached and removed, in percent · s
+	// switchCost is what the kinds of the present or last window cost while probes were attached and removed, in
+	// percent · s.
+	switchCost    float64
 	lastSwitching float64 // of the window before, s
 	last          Measurement
 	over          time.Duration // for how long the limit could not be kept
