@@ -40,7 +40,11 @@ func TestEventWindowsEqualTheLedger(t *testing.T) {
 	result := runWhile(t, s, func() {
 		begin = monotonic()
 		for range 6 {
-			eventually(t, "events are left out", func() bool { return s.probes.MissingKinds() == overhead.AllocatorEvents })
+			eventually(
+				t,
+				"events are left out",
+				func() bool { return s.probes.MissingKinds() == overhead.AllocatorEvents },
+			)
 			eventually(t, "events are recorded again", func() bool { return s.probes.MissingKinds() == 0 })
 		}
 		end = monotonic()
@@ -156,6 +160,17 @@ func TestFullAllocatorIsNotSampled(t *testing.T) {
 	needMulti(t)
 	opt := eventWindows(t, 0)
 	opt.Allocator = library.AllocatorModeFull
-	result, ledger := recordTensors(t, opt, nil, "tensors", "--events", fmt.Sprint(20_000), "--threads", "2", "--rate", "10000")
+	result, ledger := recordTensors(
+		t,
+		opt,
+		nil,
+		"tensors",
+		"--events",
+		fmt.Sprint(20_000),
+		"--threads",
+		"2",
+		"--rate",
+		"10000",
+	)
 	compareAllocator(t, result.Output, ledger, true)
 }

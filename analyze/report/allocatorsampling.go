@@ -4,9 +4,12 @@ package report
 // for part of the time.
 var AllocatorSamplingColumns = []Column{
 	{
-		Key: "allocator_events_recorded_ns", Title: "", Unit: UnitNs,
-		About: "time of the recording in which the events of caching allocators were recorded. This value and the next " +
-			"six exist only if --max-overhead made the recorder skip such events. Calls of the driver are always recorded",
+		Key:   "allocator_events_recorded_ns",
+		Title: "",
+		Unit:  UnitNs,
+		About: "time of the recording in which the events of caching allocators were recorded. This value and the " +
+			"next six exist only if --max-overhead made the recorder skip such events. Calls of the driver are " +
+			"always recorded",
 	},
 	{
 		Key: "allocations_recorded", Title: "", Unit: UnitCount,
@@ -27,9 +30,11 @@ var AllocatorSamplingColumns = []Column{
 		About: "allocations and frees that happened, and that are neither recorded nor lost",
 	},
 	{
-		Key: "blocks_site_not_seen", Title: "", Unit: UnitCount,
-		About: "blocks that a reading or a free showed, and whose allocation was not recorded. Their site is (site not " +
-			"seen), and their age is at least the time since they were first seen",
+		Key:   "blocks_site_not_seen",
+		Title: "",
+		Unit:  UnitCount,
+		About: "blocks that a reading or a free showed, and whose allocation was not recorded. Their site is (site " +
+			"not seen), and their age is at least the time since they were first seen",
 	},
 }
 

@@ -12,8 +12,8 @@ var LaunchSamplingColumns = []Column{
 		Title: "",
 		Unit:  UnitNs,
 		About: "time of the recording in which kernel launches were recorded. This value " +
-			"and the next one exist only if --max-overhead made the recorder skip launches. Graph launches are always " +
-			"recorded",
+			"and the next one exist only if --max-overhead made the recorder skip launches. Graph launches are " +
+			"always recorded",
 	},
 	{
 		Key:   "launch_stacks_recorded_ns",

@@ -54,8 +54,9 @@ misses frames.
 PyTorch: by default gpurec records every tensor, segment and out-of-memory error, if that
 fits --max-overhead. Otherwise it records windows of these events, and reads all blocks from
 the memory of the process every second: live memory and leaks stay known.
---allocator=full records every event, whatever it costs. With --allocator=light it records a third fewer events: block sizes instead of tensor sizes,
-and totals. This is also the fallback for PyTorch builds that expose nothing else.
+--allocator=full records every event, whatever it costs. With --allocator=light it records
+a third fewer events: block sizes instead of tensor sizes, and totals. This is also the
+fallback for PyTorch builds that expose nothing else.
 What was allocated before, gpurec reads once from the memory of the process. With
 --blocks-every 1s it reads all blocks again every second. This costs the process nothing
 measurable, so with --allocator=off it shows for hours which sizes of blocks grow:

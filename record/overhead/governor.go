@@ -26,8 +26,11 @@ type Governor struct {
 	endedQuiet   bool
 	quietBlocked int
 
-	window, pause average       // of the present or last window, with the time of its switches, and pause
-	switching     time.Duration // how long switching to the present or last window, and from it, took
+	window, pause average // of the present or last window and pause
+	// switchCost is what the kinds of the present or last window cost while probes were attached and removed, in
+	// percent · s.
+	switchCost    float64
+	lastSwitching float64 // of the window before, s
 	last          Measurement
 	over          time.Duration // for how long the limit could not be kept
 	reported      bool          // the limit cannot be kept, and the caller knows
@@ -124,12 +127,19 @@ func (g *Governor) Decide(m Measurement, d time.Duration) (gaveUp bool) {
 	return g.noteExcess(&m, d)
 }
 
-// Switched takes the measurement of the time in which the probes of a window were attached or removed. That time is
+// Switched takes the measurement of the time in which the probes of a window were attached or removed. Their hits are
 // part of the window's cost.
 func (g *Governor) Switched(m Measurement, d time.Duration) {
 	g.account.Add(g.costPct(&m), d.Seconds())
-	g.window.add(m, d.Seconds())
-	g.switching += d
+	g.switchCost += m.KindsPct(g.sampled) * d.Seconds()
+}
+
+// switching returns how long a window can be for the cost of switching to it and from it, s.
+func (g *Governor) switching() float64 {
+	if pct := g.window.mean().KindsPct(g.sampled); pct > 0 {
+		return g.switchCost / pct
+	}
+	return 0
 }
 
 // noteExcess reports whether the limit could not be kept for 3 s, once.
@@ -154,7 +164,7 @@ func (g *Governor) watch(m Measurement, d time.Duration) {
 		return
 	}
 	if g.sampled = g.choose(m, g.aimPct()); g.sampled != 0 {
-		g.debt, g.switching, g.relaxed = 0, 0, 0
+		g.debt, g.switchCost, g.relaxed = 0, 0, 0
 		g.startPause()
 	}
 }
@@ -182,7 +192,7 @@ func (g *Governor) decideInWindow(m Measurement, d time.Duration) {
 	}
 	g.window.add(m, d.Seconds())
 	g.left -= d
-	nextPct := g.window.mean().ProbePct() * (g.policy.WindowTick + g.switching/2).Seconds()
+	nextPct := g.window.mean().ProbePct() * (g.policy.WindowTick.Seconds() + g.lastSwitching)
 	if g.left > 0 && g.account.LastSecondPct()+nextPct <= g.policy.MostInSecond*g.limitPct {
 		return
 	}
@@ -225,8 +235,9 @@ func (g *Governor) decideInPause(m Measurement, d time.Duration) {
 	}
 	g.endedQuiet = stopped
 	window, _ := g.schedule()
-	g.isPause, g.left = false, max(g.policy.MinWindow, window-g.switching)
-	g.window, g.switching = average{}, 0
+	g.lastSwitching = g.switching()
+	g.isPause, g.left = false, max(g.policy.MinWindow, window-time.Duration(g.lastSwitching*float64(time.Second)))
+	g.window, g.switchCost = average{}, 0
 }
 
 // extendSampling samples more kinds in a pause, if those that are still recorded cost too much.
@@ -253,7 +264,7 @@ func (g *Governor) startPause() {
 	g.isPause, g.pause, g.quiet, g.left = true, average{}, 0, pause
 }
 
-// schedule returns the lengths of the next window, with its switches, and pause. Their ratio makes the average overhead
+// schedule returns the lengths of the next window, with what its switches cost, and pause. Their ratio makes the average overhead
 // the aim. No second exceeds its share of the limit.
 func (g *Governor) schedule() (window, pause time.Duration) {
 	full := g.window.mean()

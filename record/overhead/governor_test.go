@@ -33,7 +33,7 @@ func (l load) measure(missing Kinds) Measurement {
 // switchTime is how long the probes of a window are attached or removed. Half of it they are hit.
 const switchTime = 20 * time.Millisecond
 
-// observation is what a Governor did for some time.
+// observation sums up the decisions of a Governor for some time.
 type observation struct {
 	seconds  float64
 	costPct  float64           // mean
@@ -119,7 +119,14 @@ func TestGovernorChoosesKinds(t *testing.T) {
 		g.SetSampleable(c.sampleable)
 		o := observe(g, 20*time.Second, c.load, 0, nil)
 		if g.Sampled() != c.want || o.gaveUp != c.gaveUp {
-			t.Errorf("%s: samples %v, want %v; gave up %d times, want %d", name, g.Sampled(), c.want, o.gaveUp, c.gaveUp)
+			t.Errorf(
+				"%s: samples %v, want %v; gave up %d times, want %d",
+				name,
+				g.Sampled(),
+				c.want,
+				o.gaveUp,
+				c.gaveUp,
+			)
 		}
 	}
 }
@@ -132,7 +139,10 @@ func TestGovernorKeepsEachSecond(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		limit := 3 + 7*random.Float64()
 		l := load{
-			launches: 25 * random.Float64() * float64(random.IntN(2)), events: 35 * random.Float64() * float64(random.IntN(2)),
+			launches: 25 * random.Float64() * float64(
+				random.IntN(2),
+			),
+			events: 35 * random.Float64() * float64(random.IntN(2)),
 			others: limit * 0.4 * random.Float64(),
 		}
 		g := newGovernor(limit)
@@ -140,8 +150,15 @@ func TestGovernorKeepsEachSecond(t *testing.T) {
 		cost := g.Account().ProbeCost
 		full := l.launches + l.events + l.others
 		if cost.OverLimit > 0 || cost.WorstPct > limit || cost.MeanPct > limit || o.gaveUp > 0 {
-			t.Errorf("seed %d: limit %.1f, %+v: %d seconds above it, worst %.1f, mean %.1f", seed, limit, l, cost.OverLimit,
-				cost.WorstPct, cost.MeanPct)
+			t.Errorf(
+				"seed %d: limit %.1f, %+v: %d seconds above it, worst %.1f, mean %.1f",
+				seed,
+				limit,
+				l,
+				cost.OverLimit,
+				cost.WorstPct,
+				cost.MeanPct,
+			)
 		}
 		if first := cost.SecondsPct[0]; first > limit+0.2*full {
 			t.Errorf("seed %d: limit %.1f, %+v: the first second cost %.1f %%", seed, limit, l, first)
@@ -156,7 +173,7 @@ func TestGovernorKeepsEachSecond(t *testing.T) {
 func TestGovernorFollowsTheProgram(t *testing.T) {
 	testclass.Unit(t)
 	g := newGovernor(5)
-	cheap, expensive := load{launches: 1, others: 0.1}, load{launches: 6, events: 20, others: 0.1}
+	cheap, expensive := load{launches: 0.5, others: 0.1}, load{launches: 6, events: 20, others: 0.1}
 	for range 3 {
 		if o := observe(g, 10*time.Second, cheap, 0, nil); g.Sampled() != 0 {
 			t.Errorf("a cheap program is sampled: %v", o.sampled)

@@ -15,7 +15,11 @@ func (r HitRates) Total() float64 { return r.Launches + r.Allocator + r.Others }
 
 // Plus returns the sum of two rates, without those of all threads.
 func (r HitRates) Plus(o HitRates) HitRates {
-	return HitRates{Launches: r.Launches + o.Launches, Allocator: r.Allocator + o.Allocator, Others: r.Others + o.Others}
+	return HitRates{
+		Launches:  r.Launches + o.Launches,
+		Allocator: r.Allocator + o.Allocator,
+		Others:    r.Others + o.Others,
+	}
 }
 
 // Measurement is the overhead of probes in a short time, in percent of the time of the busiest

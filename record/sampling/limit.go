@@ -41,7 +41,7 @@ type overheadLimiter struct {
 	unwindShare float64        // share of time for unwinding that is in effect
 	missing     overhead.Kinds // are left out now
 	warned      overhead.Kinds // the user knows that these kinds are sampled
-	refusedAt   time.Time      // when the user was told that the allocator cannot be sampled
+	refusedAt   time.Time      // when a warning said that the allocator cannot be sampled
 }
 
 // recordedPart sums the probe hits of a window or a pause.

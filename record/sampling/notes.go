@@ -81,9 +81,11 @@ func (l *overheadLimiter) warnOfSampling(kinds overhead.Kinds) {
 	if !l.canDetach {
 		what = "stacks of " + what
 	}
-	pct := l.governor.FullPct()
-	l.warnAndNote(pct, fmt.Sprintf("probes take about %.1f %% of the busiest thread's time, so %s are recorded for about "+
-		"%.0f %% of the time (--max-overhead %g%%; off records all)", pct, what, 100*l.governor.WindowShare(), l.limitPct))
+	pct, share := l.governor.FullPct(), 100*l.governor.WindowShare()
+	l.warnAndNote(pct, fmt.Sprintf(
+		"probes take about %.1f %% of the busiest thread's time, so %s are recorded for about %.0f %% of the time "+
+			"(--max-overhead %g%%; off records all)", pct, what, share, l.limitPct,
+	))
 }
 
 // explainExceededLimit explains why the overhead cannot be kept below --max-overhead.

@@ -13,8 +13,8 @@ type Statistics struct {
 	Allocated int64 // bytes of the blocks that the program uses
 	Peak      int64 // the highest value of Allocated since the program reset the peaks, bytes
 	Reserved  int64 // bytes of the segments
-	// Allocations and Frees count the blocks that the program has allocated and freed since its start, or since it reset
-	// the sums.
+	// Allocations and Frees count the blocks that the program has allocated and freed since its start, or since it
+	// reset the sums.
 	Allocations, Frees int64
 }
 

@@ -86,6 +86,7 @@ type Allocator struct {
 	isComplete bool   // the present reading lists all blocks and segments
 	isKnown    bool   // the blocks follow from a complete reading, and from all readings after it
 	undo       []undoEntry
+	last       *lastState // nil: no states are needed
 }
 
 // segment is a segment, or a mapped range of an expandable one. A segment of 0 bytes does not exist.
@@ -117,8 +118,8 @@ func newAllocator(key Key, span Span) *Allocator {
 // EachBlock yields the blocks, in no order.
 func (a *Allocator) EachBlock() iter.Seq[Block] { return maps.Values(a.blocks) }
 
-// EachChange yields the sizes whose blocks the last usable reading changed, in no order. It is valid while a consumer of
-// Read runs.
+// EachChange yields the sizes whose blocks the last usable reading changed, in no order. It is valid while a consumer
+// of Read runs.
 func (a *Allocator) EachChange() iter.Seq2[Size, Change] { return maps.All(a.changes) }
 
 // EachLevel yields the sizes with blocks, in no order.
@@ -226,6 +227,9 @@ func (a *Allocator) removeBlock(ptr int64) {
 
 // replaceBlock replaces the block at an address by b, or removes it unless exists is set.
 func (a *Allocator) replaceBlock(ptr int64, b Block, exists bool) {
+	if a.last != nil {
+		a.last.changed = append(a.last.changed, ptr)
+	}
 	old, existed := a.blocks[ptr]
 	a.inUse, a.allocated = a.inUse-old.Bytes, a.allocated-old.allocatedBytes()
 	delete(a.blocks, ptr)

@@ -11,42 +11,92 @@ import (
 // addressMask selects the bits of an address that the tables of the models keep, as in facts.
 const addressMask = 1<<56 - 1
 
-// State returns the segments and blocks of the last usable reading for the model of a caching allocator. It returns nil
-// if blocks overlap, or lie outside of the segments, as only in a damaged recording.
+// lastState is the result of the last call of State, and what changed since. A segment without changes keeps its
+// pieces: most readings change few segments.
+type lastState struct {
+	segments []caching.EarlierSegment // in order of address
+	changed  []int64                  // addresses of blocks, in no order
+}
+
+// State returns the segments and blocks of the last usable reading for the model of a caching allocator. The caller
+// must not change them. It returns nil if blocks overlap, or lie outside of the segments, as only in a damaged
+// recording.
 func (a *Allocator) State() *caching.EarlierState {
 	s := &caching.EarlierState{
 		Pid: a.Pid, Device: a.Device, AtNs: a.AtNs, Allocated: a.Allocated, Reserved: a.Reserved, IsReading: true,
 	}
-	blocks := slices.Sorted(maps.Keys(a.blocks))
-	// One array has the pieces of all segments: blocks, and at most one hole before each and one at each end.
-	pieces := make([]caching.EarlierBlock, 0, 2*len(blocks)+len(a.segments))
-	end := int64(0)
+	changed := a.last.changed
+	slices.Sort(changed)
+	changed = slices.Compact(changed)
+	end, blocks := int64(0), int64(0)
 	for _, ptr := range slices.Sorted(maps.Keys(a.segments)) {
 		g := a.segments[ptr]
 		if ptr&addressMask != ptr || ptr < end {
-			return nil
+			return a.forgetState()
 		}
 		end = ptr + g.bytes
-		first := len(pieces)
-		n, _ := slices.BinarySearch(blocks, end)
-		ok := false
-		if pieces, ok = a.appendPieces(pieces, ptr, end, blocks[:n]); !ok {
-			return nil
-		}
-		blocks = blocks[n:]
-		s.Segments = append(s.Segments, caching.EarlierSegment{
+		segment := caching.EarlierSegment{
 			Ptr: ptr, Bytes: g.bytes, Pool: g.pool, Stream: g.stream, IsSmall: g.isSmall, IsExpandable: g.isExpandable,
-			Blocks: pieces[first:len(pieces):len(pieces)],
-		})
+		}
+		from, _ := slices.BinarySearch(changed, ptr)
+		to, _ := slices.BinarySearch(changed, end)
+		if !a.fillSegment(&segment, changed[from:to]) {
+			return a.forgetState()
+		}
+		for i := range segment.Blocks {
+			if segment.Blocks[i].State != caching.PieceHole {
+				blocks++
+			}
+		}
+		s.Segments = append(s.Segments, segment)
 	}
-	if len(blocks) > 0 {
-		return nil
+	if blocks != int64(len(a.blocks)) {
+		return a.forgetState()
 	}
+	a.last.segments, a.last.changed = s.Segments, a.last.changed[:0]
 	return s
 }
 
-// appendPieces appends the blocks at addresses between two addresses, and the holes between them. It reports whether the
-// blocks fit.
+// forgetState makes the next call of State look at all blocks. It returns nil.
+func (a *Allocator) forgetState() *caching.EarlierState {
+	a.last.segments = nil
+	a.last.changed = slices.AppendSeq(a.last.changed[:0], maps.Keys(a.blocks))
+	return nil
+}
+
+// fillSegment sets the pieces of a segment. changed has the addresses in it at which blocks changed. It reports whether
+// the blocks fit.
+func (a *Allocator) fillSegment(s *caching.EarlierSegment, changed []int64) bool {
+	end := s.Ptr + s.Bytes
+	first, _ := slices.BinarySearchFunc(a.last.segments, s.Ptr, func(o caching.EarlierSegment, ptr int64) int {
+		return cmp.Compare(o.Ptr+o.Bytes-1, ptr)
+	})
+	old := a.last.segments[first:]
+	if len(changed) == 0 && len(old) > 0 && old[0].Ptr == s.Ptr && old[0].Bytes == s.Bytes {
+		s.Blocks = old[0].Blocks
+		return true
+	}
+	list := slices.Clone(changed)
+	for i := 0; i < len(old) && old[i].Ptr < end; i++ {
+		for _, b := range old[i].Blocks {
+			if b.State != caching.PieceHole && b.Ptr >= s.Ptr && b.Ptr < end {
+				list = append(list, b.Ptr)
+			}
+		}
+	}
+	list = slices.DeleteFunc(list, func(ptr int64) bool {
+		_, exists := a.blocks[ptr]
+		return !exists
+	})
+	slices.Sort(list)
+	list = slices.Compact(list)
+	pieces, ok := a.appendPieces(make([]caching.EarlierBlock, 0, 2*len(list)+1), s.Ptr, end, list)
+	s.Blocks = pieces
+	return ok
+}
+
+// appendPieces appends the blocks at addresses between two addresses, and the holes between them. It reports whether
+// the blocks fit.
 func (a *Allocator) appendPieces(
 	list []caching.EarlierBlock,
 	at, end int64,

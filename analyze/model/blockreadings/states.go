@@ -31,8 +31,8 @@ type position struct{ group, row int }
 // NewIndex returns an empty index.
 func NewIndex() *Index { return &Index{last: make(map[Key]*indexedReading)} }
 
-// Extend adds the row groups of a growing recording that are new. groups has the earlier ones first. It returns errors of
-// reading the recording.
+// Extend adds the row groups of a growing recording that are new. groups has the earlier ones first. It returns
+// errors of reading the recording.
 func (x *Index) Extend(groups []*format.Group) error {
 	var start []int64
 	var pid, device []int32
@@ -80,8 +80,8 @@ func (x *Index) addRow(key Key, atNs int64, name string, at position) {
 // HasReadings reports whether there is a reading.
 func (x *Index) HasReadings() bool { return len(x.readings) > 0 }
 
-// States returns the usable readings of all allocators in order of time, one after another. It keeps the present blocks of
-// each allocator, and a bounded number of row groups. It is not safe for concurrent use.
+// States returns the usable readings of all allocators in order of time, one after another. It keeps the present
+// blocks of each allocator, and a bounded number of row groups. It is not safe for concurrent use.
 type States struct {
 	index   *Index
 	added   int               // readings of the index in waiting, or returned
@@ -125,8 +125,9 @@ func (s *States) PeekNs() int64 {
 	return s.waiting[0].atNs
 }
 
-// Next returns the next reading, or nil if it is not usable. isAtEnd says that no rows will follow: otherwise, a reading
-// whose rows may be incomplete is left for a later call, and isLater is set. Next returns errors of reading the recording.
+// Next returns the next reading, or nil if it is not usable. isAtEnd says that no rows will follow: otherwise, a
+// reading whose rows may be incomplete is left for a later call, and isLater is set. Next returns errors of reading
+// the recording.
 func (s *States) Next(isAtEnd bool) (state *caching.EarlierState, isLater bool, err error) {
 	if s.PeekNs() == math.MaxInt64 {
 		return nil, true, nil
@@ -135,6 +136,7 @@ func (s *States) Next(isAtEnd bool) (state *caching.EarlierState, isLater bool, 
 	a := s.reader.allocators[r.Key]
 	if a == nil {
 		a = newAllocator(r.Key, Span{LastNs: math.MaxInt64})
+		a.last = new(lastState)
 		s.reader.allocators[r.Key] = a
 	}
 	wasKnown := a.isKnown

@@ -68,7 +68,8 @@ type AllocatorSegment struct {
 	Pool      int64
 	Origin    int32
 	SinceNs   int64
-	// IsUnseen is set for a segment that a reading showed after times without events, and whose allocation is not known.
+	// IsUnseen is set for a segment that a reading showed after times without events, and whose allocation is not
+	// known.
 	IsUnseen bool
 }
 
@@ -155,8 +156,8 @@ type EventCounts struct {
 	// UnseenFrees counts blocks and segments whose end is in such a time. Neither counts blocks that were allocated and
 	// freed between two readings.
 	UnseenBlocks, UnseenFrees int64
-	// UnrecordedAllocs and UnrecordedFrees count the blocks that were allocated and freed without a recorded event, by the
-	// allocator's own counters: see totals.go. Lost events are among them.
+	// UnrecordedAllocs and UnrecordedFrees count the blocks that were allocated and freed without a recorded event,
+	// by the allocator's own counters: see totals.go. Lost events are among them.
 	UnrecordedAllocs, UnrecordedFrees int64
 	freeEvents                        int64 // recorded frees by the program
 }

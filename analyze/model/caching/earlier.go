@@ -82,16 +82,16 @@ func (a *Allocator) applyEarlierState(state *EarlierState, consume ChangeConsume
 	}
 	a.change = AllocatorChange{Op: OpStateRead, AtNs: state.AtNs, Origin: origin.NoOrigin}
 	consume(a, &a.change)
-	recorded := a.takeRecordedBlocks(state, consume)
-	segments := make(map[int64]AllocatorSegment)
-	for ptr, n := range a.Began {
-		segments[ptr] = a.Segments[n]
-	}
-	a.clearPieces()
+	kept := a.findEqualSegments(state)
+	recorded := a.takeRecordedBlocks(state, kept, consume)
+	segments := a.clearPieces(kept)
 	var totals AllocatorTotals
 	for i := range state.Segments {
 		s := &state.Segments[i]
 		totals = totals.AddTotals(s.totals())
+		if kept.segments[s.Ptr] {
+			continue
+		}
 		if a.Reports {
 			a.addReportedSegment(s, recorded)
 		} else {
@@ -105,24 +105,25 @@ func (a *Allocator) applyEarlierState(state *EarlierState, consume ChangeConsume
 	a.takeReadTotals(state, totals)
 	if state.IsReading {
 		a.hasReading = true
-		a.emitResizedBlocks(recorded, consume)
+		a.emitResizedBlocks(recorded, kept, consume)
 	} else {
 		a.Earlier = state
 	}
-	a.emitFoundBlocks(recorded, state.AtNs, isUnseen, consume)
+	a.emitFoundBlocks(recorded, kept, state.AtNs, isUnseen, consume)
 }
 
-// emitFoundBlocks passes the blocks of a new state from atNs (Unix ns) to consume, without those that were known before.
-// With isUnseen, they are not from before the recording.
+// emitFoundBlocks passes the blocks of a new state from atNs (Unix ns) to consume, without those that were known
+// before. With isUnseen, they are not from before the recording.
 func (a *Allocator) emitFoundBlocks(
 	known map[int64]SegmentPiece,
+	kept *keptSegments,
 	atNs int64,
 	isUnseen bool,
 	consume ChangeConsumer,
 ) {
 	for i := range a.Pieces {
 		p := &a.Pieces[i]
-		if _, isKnown := known[p.Ptr]; isKnown || !p.IsEarlier {
+		if _, isKnown := known[p.Ptr]; isKnown || !p.IsEarlier || kept.hasPiece(i) {
 			continue
 		}
 		if isUnseen {
@@ -136,13 +137,19 @@ func (a *Allocator) emitFoundBlocks(
 	}
 }
 
-// takeRecordedBlocks returns the live blocks of the model that are in the state. The frees of others were not recorded.
-func (a *Allocator) takeRecordedBlocks(state *EarlierState, consume ChangeConsumer) map[int64]SegmentPiece {
-	live := state.blocksInUse()
+// takeRecordedBlocks returns the live blocks of the model that are in the state, without those of kept segments. The
+// frees of others were not recorded.
+func (a *Allocator) takeRecordedBlocks(
+	state *EarlierState,
+	kept *keptSegments,
+	consume ChangeConsumer,
+) map[int64]SegmentPiece {
+	live := state.blocksInUse(kept)
 	recorded := make(map[int64]SegmentPiece)
 	for i := range a.Pieces {
 		p := &a.Pieces[i]
-		if p.State == PieceHole || p.IsUnseen && p.SinceNs == 0 { // of the latter, only the free was recorded
+		// Of some unseen blocks, only the free was recorded.
+		if p.State == PieceHole || p.IsUnseen && p.SinceNs == 0 || kept.hasPiece(i) {
 			continue
 		}
 		if b, ok := live[p.Ptr]; ok && a.mayBeSame(state, &b, p) {
@@ -163,11 +170,14 @@ type placedBlock struct {
 	segment *EarlierSegment
 }
 
-// blocksInUse returns the blocks of a state by address.
-func (s *EarlierState) blocksInUse() map[int64]placedBlock {
+// blocksInUse returns the blocks of a state by address, without those of kept segments.
+func (s *EarlierState) blocksInUse(kept *keptSegments) map[int64]placedBlock {
 	live := make(map[int64]placedBlock)
 	for i := range s.Segments {
 		segment := &s.Segments[i]
+		if kept.segments[segment.Ptr] {
+			continue
+		}
 		for k := range segment.Blocks {
 			if b := &segment.Blocks[k]; b.State != PieceHole {
 				live[b.Ptr] = placedBlock{b, segment}
@@ -190,8 +200,18 @@ func (a *Allocator) mayBeSame(state *EarlierState, b *placedBlock, p *SegmentPie
 		(b.Bytes == p.Size || !p.agreed) && (b.State == p.State || p.State == PieceBlock)
 }
 
-// clearPieces removes all pieces and segments.
-func (a *Allocator) clearPieces() {
+// clearPieces removes all pieces and segments but the kept ones. It returns the segments that it removed, by address.
+func (a *Allocator) clearPieces(kept *keptSegments) map[int64]AllocatorSegment {
+	removed := make(map[int64]AllocatorSegment)
+	for ptr, n := range a.Began {
+		if !kept.segments[ptr] {
+			removed[ptr] = a.Segments[n]
+		}
+	}
+	if len(kept.segments) > 0 {
+		a.clearOtherPieces(kept, removed)
+		return removed
+	}
 	for i := range a.Pieces {
 		a.at.Delete(a.Pieces[i].Ptr)
 	}
@@ -200,6 +220,7 @@ func (a *Allocator) clearPieces() {
 	clear(a.ends)
 	a.holesSorted = false
 	a.Check.pending = NoPiece
+	return removed
 }
 
 // addEarlierSegment adds a segment with its pieces. known is the same segment if the model has it. isUnseen says that

@@ -49,8 +49,8 @@ const (
 	// OpBlockFound: a block from before the recording became known, see earlier.go. Like OpBlockResized, the change
 	// comes after the update.
 	OpBlockFound
-	// OpTotalsRead: the allocator's own totals were read from the memory of the process, see totals.go. The change comes
-	// before the model takes them.
+	// OpTotalsRead: the allocator's own totals were read from the memory of the process, see totals.go. The change
+	// comes before the model takes them.
 	OpTotalsRead
 )
 

@@ -6,9 +6,9 @@ import (
 )
 
 // This file models allocators whose events were recorded for part of the time only. In a gap the model keeps its last
-// state. A reading of the allocator's memory replaces it, in a gap or after it: see EarlierState.IsReading. Between a gap
-// and the next reading the model is stale: the totals of the first event are taken over, and what the gap explains
-// counts as unseen and not as lost.
+// state. A reading of the allocator's memory replaces it, in a gap or after it: see EarlierState.IsReading. Between a
+// gap and the next reading the model is stale: the totals of the first event are taken over, and what the gap
+// explains counts as unseen and not as lost.
 
 // UseGaps makes the set know the times without events, in order of time. A later call may add later gaps.
 func (s *AllocatorSet) UseGaps(gaps []query.Window) { s.gaps = gaps }
@@ -83,10 +83,14 @@ func (a *Allocator) takeReadTotals(state *EarlierState, totals AllocatorTotals) 
 }
 
 // emitResizedBlocks passes known blocks whose size a reading shows to be another one to consume.
-func (a *Allocator) emitResizedBlocks(known map[int64]SegmentPiece, consume ChangeConsumer) {
+func (a *Allocator) emitResizedBlocks(
+	known map[int64]SegmentPiece,
+	kept *keptSegments,
+	consume ChangeConsumer,
+) {
 	for i := range a.Pieces {
 		p := &a.Pieces[i]
-		if p.State == PieceHole {
+		if p.State == PieceHole || kept.hasPiece(i) {
 			continue
 		}
 		if old, isKnown := known[p.Ptr]; isKnown && old.Size != p.Size {

@@ -36,7 +36,7 @@ const maxRewindPages = 1 << 20
 func NewRewind(state *EarlierState, rules AllocatorRules) *Rewind {
 	var read map[int64]placedBlock
 	if state.IsReading {
-		read = state.blocksInUse()
+		read = state.blocksInUse(new(keptSegments))
 	}
 	return &Rewind{
 		state: state, rules: rules, read: read,

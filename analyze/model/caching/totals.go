@@ -6,16 +6,17 @@ import "github.com/gpurec/gpurec/analyze/model/origin"
 type OwnTotals struct {
 	Pid, Device int32
 	AtNs        int64 // Unix ns
-	// Allocated and Reserved are the present totals, Peak the highest allocated bytes since the program last reset them.
+	// Allocated and Reserved are the present totals, Peak the highest allocated bytes since the program last reset
+	// them.
 	Allocated, Reserved, Peak int64
 	Allocs, Frees             int64 // numbers of blocks that were allocated and freed so far
 }
 
-// TotalsChange is what OwnTotals show since the ones before: see OpTotalsRead.
+// TotalsChange compares OwnTotals with the ones before: see OpTotalsRead.
 type TotalsChange struct {
 	OwnTotals
-	// UnseenAllocs and UnseenFrees are the numbers of blocks that were allocated and freed without a recorded event. Lost
-	// events are among them.
+	// UnseenAllocs and UnseenFrees are the numbers of blocks that were allocated and freed without a recorded event.
+	// Lost events are among them.
 	UnseenAllocs, UnseenFrees int64
 	// NewPeak is the peak of the allocated bytes, if it was reached since the totals before; otherwise 0.
 	NewPeak int64

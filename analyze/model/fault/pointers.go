@@ -211,8 +211,13 @@ func (s *pointerScan) addAllocatorChange(a *caching.Allocator, c *caching.Alloca
 	}
 	b := &c.Block
 	o := ownership{
-		atNs: c.AtNs, isBegin: c.Op == caching.OpBlockAllocated || c.Op == caching.OpBlockFound, isCached: true, start: b.Ptr, by: c.Origin,
-		block: livemem.Block{Bytes: b.Requested, SinceNs: b.SinceNs, Origin: b.Origin}, memory: format.MemoryTorch,
+		atNs:     c.AtNs,
+		isBegin:  c.Op == caching.OpBlockAllocated || c.Op == caching.OpBlockFound,
+		isCached: true,
+		start:    b.Ptr,
+		by:       c.Origin,
+		block:    livemem.Block{Bytes: b.Requested, SinceNs: b.SinceNs, Origin: b.Origin},
+		memory:   format.MemoryTorch,
 	}
 	s.add(a.Pid, b.Ptr, max(b.Size, b.Requested), &o)
 }

@@ -48,8 +48,9 @@ func (c *AllocatorCoverage) FormatNote() string {
 	if !c.Sampled {
 		return ""
 	}
-	return c.FormatCoverage() + ". Between, readings of the allocator's memory show its blocks. Live blocks are exact at " +
-		"each reading and while events are recorded. A block that was allocated between has the site (site not seen)"
+	return c.FormatCoverage() + ". Between, readings of the allocator's memory show its blocks. Live blocks are " +
+		"exact at each reading and while events are recorded. A block that was allocated between has the site (site " +
+		"not seen)"
 }
 
 // Add adds the coverage of another recording of the same job. It keeps the times of the one with the smaller part

@@ -417,8 +417,8 @@ func (s *Scan) computeFacts() []report.Fact {
 
 // describeWindows says which values are exact in a recording that lacks events for part of the time.
 func (s *Scan) describeWindows() string {
-	text := "windows of events, and readings between them: allocated and reserved bytes are exact at each event, at each " +
-		"reading and where the allocator's own statistics were read; other values at events and readings. "
+	text := "windows of events, and readings between them. Allocated and reserved bytes are exact at each event, at " +
+		"each reading and every 100 ms. Other values are exact at events and readings. "
 	if slices.ContainsFunc(s.list, func(b *allocatorStats) bool { return !b.hasOwnPeak }) {
 		return text + "Peaks are at least the given ones"
 	}

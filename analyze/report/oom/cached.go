@@ -142,7 +142,7 @@ func (c *FailureContext) cachedReason(
 	return CachedLargeEnough
 }
 
-// unseenHolder stands for blocks whose allocation was not recorded, instead of their origin.
+// unseenHolder replaces the origin of blocks whose allocation was not recorded.
 const unseenHolder = origin.NoOrigin - 1
 
 // holderOf returns the origin of a block, or unseenHolder.

@@ -67,8 +67,11 @@ func newReport(
 		}
 	}
 	if n := countInGaps(t, contexts); n > 0 {
-		r.Notes = append(slices.Clone(r.Notes), fmt.Sprintf("%s happened while allocator events were not recorded: the "+
-			"blocks at that time are those of the last reading", units.CountWithNoun(n, "failed allocation")))
+		r.Notes = append(
+			slices.Clone(r.Notes),
+			fmt.Sprintf("%s happened while allocator events were not recorded: the "+
+				"blocks at that time are those of the last reading", units.CountWithNoun(n, "failed allocation")),
+		)
 	}
 	verdicts := ClassifyFailures(contexts, p, &r.Quality)
 	r.Totals = computeTotals(contexts, verdicts, rest)
