@@ -59,8 +59,8 @@ verdicts: workspace simtorch ## compare leak verdicts with programs whose leaks 
 	GPUREC_VERDICTS=1 GPUREC_MUST_RUN=1 $(GO) test ./cmd/gpurec -count=1 -v -run '^TestVerdicts$$'
 	GPUREC_VERDICTS=1 $(GO) test ./analyze/report/leaks -count=1 -v -run '^TestVerdictsOf'
 
-verdicts-windows: build simtorch ## compare leak verdicts of 60 random programs under a low --max-overhead (needs root; 20 minutes)
-	@python3 scripts/verdicts_windows.py --seeds 0-$(or $(SEEDS),59)
+verdicts-windows: build simtorch ## compare leak verdicts of random programs SEEDS (0-59) under a low --max-overhead (needs root; 20 minutes)
+	@python3 scripts/verdicts_windows.py --seeds $(or $(SEEDS),0-59)
 
 first-call: workspace simtorch ## record programs from their first call RUNS (20) times, on busy processors (needs root)
 	GPUREC_FIRST_CALL_RUNS=$(or $(RUNS),20) GPUREC_MUST_RUN=1 $(GO) test ./record -count=1 -v -timeout 0 -run '^TestFirstCalls$$'
