@@ -270,6 +270,9 @@ static __always_inline int infer(struct pt_regs *ctx, struct thread *t, const st
 		return 0;
 	h = mix(mix(mix((__u64)e->pid << 32 | e->tid, REG_SP(ctx)), caller_pc), e->call);
 	h = mix(h, call_discriminator(spec->class, e));
+	/* Python frames use no C stack, so two lines or callers at the same depth differ in nothing else. */
+	if (spec->class == CLASS_ALLOCATOR)
+		h = python_chain(t, e->pid, h);
 	t->fingerprint = h;
 	t->level = LEVEL_CALL;
 	k = find_cached(e->pid, h);
