@@ -112,6 +112,7 @@ var mayImport = map[string][]string{
 		"record/clock",
 		"record/kernelargs",
 		"record/library",
+		"record/overhead",
 		"record/privilege",
 		"record/process",
 		"record/ring",
@@ -249,7 +250,7 @@ var mayImport = map[string][]string{
 	"record/unwind/remote":     {"symbolize", "go.opentelemetry.io/ebpf-profiler"},
 	"record/simtest":           {"internal/testclass", "github.com/NVIDIA/go-nvml", "golang.org/x/sys"},
 	"record/identity":          {"format"},
-	"record/unwind/tablecache": {},
+	"record/unwind/tablecache": {"golang.org/x/sys"},
 	"record/unwind": {
 		"format",
 		"record/unwind/tablecache",
@@ -300,7 +301,7 @@ var mayImport = map[string][]string{
 	"analyze/model/sampling": {"format", "analyze/catalog", "analyze/query", "analyze/units"},
 	"analyze/model/stack":    {"format", "symbolize", "analyze/query", "analyze/units"},
 	"analyze/model/livemem":  {"format", "analyze/model/addrmap", "analyze/model/origin", "analyze/units"},
-	"analyze/model/caching":  {"format", "analyze/model/addrmap", "analyze/model/origin", "analyze/units"},
+	"analyze/model/caching":  {"format", "analyze/model/addrmap", "analyze/model/origin", "analyze/query", "analyze/units"},
 
 	"analyze/model/facts": {
 		"format",
@@ -319,6 +320,7 @@ var mayImport = map[string][]string{
 		"analyze/model/sampling",
 		"analyze/model/stack",
 		"analyze/model/livemem",
+		"analyze/model/blockreadings",
 		"analyze/model/caching",
 		"analyze/query",
 		"analyze/stats",
@@ -479,7 +481,7 @@ var mayImport = map[string][]string{
 	},
 	"analyze/model/blockreadings": {
 		"format",
-		"analyze/model/timeline",
+		"analyze/model/caching",
 		"analyze/query",
 		"analyze/units",
 	},
@@ -559,7 +561,7 @@ var mayImport = map[string][]string{
 	"analyze/export/torchsnapshot": reportMayUse(),
 
 	"analyze":      {"analyze/report/..."},
-	"analyze/live": {"format", "analyze/model/...", "analyze/catalog", "analyze/units"},
+	"analyze/live": {"format", "analyze/model/...", "analyze/catalog", "analyze/query", "analyze/units"},
 	"analyze/mcp": {
 		"format",
 		"analyze",
