@@ -3,7 +3,6 @@
 package clock
 
 import (
-	"math"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,36 +34,8 @@ func measureMonotonicOffset() int64 {
 	return offset
 }
 
-// ReadNs returns the time of a kernel clock in ns. id is a clock such as unix.CLOCK_MONOTONIC, which it reads without a
-// system call, exact to 0.2 µs.
+// ReadNs returns the time of a kernel clock in ns. id is a clock such as unix.CLOCK_MONOTONIC.
 func ReadNs(id int32) int64 {
-	if id == unix.CLOCK_MONOTONIC {
-		return monotonicBase.ns + time.Since(monotonicBase.at).Nanoseconds()
-	}
-	return readKernelNs(id)
-}
-
-// monotonicBase is a time of package time, which is CLOCK_MONOTONIC with another zero, and its CLOCK_MONOTONIC.
-var monotonicBase = func() (base struct {
-	at time.Time
-	ns int64
-},
-) {
-	shortest := int64(math.MaxInt64)
-	for range 16 {
-		before := readKernelNs(unix.CLOCK_MONOTONIC)
-		at := time.Now()
-		after := readKernelNs(unix.CLOCK_MONOTONIC)
-		if after-before < shortest {
-			shortest = after - before
-			base.at, base.ns = at, before+(after-before)/2
-		}
-	}
-	return base
-}()
-
-// readKernelNs reads a clock by a system call.
-func readKernelNs(id int32) int64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(id, &ts); err != nil {
 		return 0 // cannot happen for these clocks
