@@ -25,7 +25,8 @@ func TestWaitsEndTogether(t *testing.T) {
 			t.Errorf("a wait of %v takes %v", d, got)
 		}
 		tick := sharedTick.Nanoseconds()
-		if first, last := before+got.Nanoseconds(), after+got.Nanoseconds(); first/tick == last/tick && first%tick != 0 {
+		if first, last := before+got.Nanoseconds(), after+got.Nanoseconds(); first/tick == last/tick &&
+			first%tick != 0 {
 			t.Errorf("a wait of %v ends between ticks", d)
 		}
 	}
