@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/gpurec/gpurec/record/clock"
 )
 
 // recorderMemoryLimitBytes is the recorder's Go memory limit. The garbage collector runs more often
@@ -60,7 +58,14 @@ func adaptToNeed() (stop func()) {
 		defer runtime.GOMAXPROCS(most)
 		a := processorPolicy{most: most, mayLower: os.Getenv("GOMAXPROCS") == "", now: most}
 		before := cpuTime()
-		for n := 1; !clock.Sleep(ended, adaptInterval); n++ {
+		tick := time.NewTicker(adaptInterval)
+		defer tick.Stop()
+		for n := 1; ; n++ {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+			}
 			if n == freeAfter {
 				debug.FreeOSMemory()
 			}
