@@ -118,6 +118,7 @@ def measure(pid, seconds, every):
         rows.append({"from_s": round(at, 2), "to_s": round(now, 2), "cpu_percent": 100 * (cpu - before) / (now - at),
                      "anon_mib": memory["RssAnon"], "peak_anon_mib": peak, "file_mib": memory["RssFile"],
                      "shmem_mib": memory["RssShmem"]})
+        print(f"{now:.0f} s: {rows[-1]['cpu_percent']:.1f} % of a core, {memory['RssAnon']:.0f} MiB", file=sys.stderr, flush=True)
         at, before, peak = now, cpu, 0.0
         next_end += every
     return rows
@@ -139,10 +140,14 @@ def record(options, name, flags, folder):
             with open(log) as file:
                 raise Failed(f"{name}: {problem}: {file.read()[-500:]}") from None
         recorder.send_signal(signal.SIGINT)
-        recorder.wait(120)
+        begin = time.monotonic()
+        try:
+            recorder.wait(options.end_timeout)
+        except subprocess.TimeoutExpired:
+            print(f"bench_recorder: {name}: the recorder did not end within {options.end_timeout:g} s", file=sys.stderr)
         with open(log) as file:
             lines = [line for line in file.read().splitlines() if line.strip()]
-        return {"set": name, "flags": flags, "intervals": rows, "log": lines}
+        return {"set": name, "flags": flags, "intervals": rows, "end_s": time.monotonic() - begin, "log": lines}
     finally:
         if recorder and recorder.poll() is None:
             recorder.kill()
@@ -174,6 +179,7 @@ def main():
     parser.add_argument("--warm-up", type=float, default=3, help="seconds from the start, or from --ready, to the recording")
     parser.add_argument("--ready", help="wait until the program prints a line with this text")
     parser.add_argument("--start-timeout", type=float, default=300)
+    parser.add_argument("--end-timeout", type=float, default=300, help="seconds until a recorder must have ended")
     parser.add_argument("--json", metavar="FILE", help="write all numbers to FILE, or - for the standard output")
     parser.add_argument("--keep", metavar="FOLDER", help="keep recordings and logs")
     parser.add_argument("--gpurec", default=os.environ.get("GPUREC", os.path.join(ROOT, "build", "bin", "gpurec")))

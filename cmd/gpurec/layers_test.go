@@ -30,6 +30,7 @@ var mayImport = map[string][]string{
 	"scripts/prose":      {},
 	"scripts/gate":       {"internal/testclass"},
 	"internal/testclass": {},
+	"internal/pollfd":    {"golang.org/x/sys"},
 	"scripts/compare-cupti": {
 		"analyze/model/activity", "analyze/model/idle",
 		"analyze/model/timeline",
@@ -102,7 +103,7 @@ var mayImport = map[string][]string{
 	"record/rows":     {"format"},
 	"record/trigger":  {"format", "record/liveset", "golang.org/x/time"},
 	"record/liveset":  {"format"},
-	"record/ring":     {"bpf", "github.com/cilium/ebpf", "golang.org/x/sys"},
+	"record/ring":     {"bpf", "internal/pollfd", "record/clock", "github.com/cilium/ebpf", "golang.org/x/sys"},
 	"record/stack":    {"format", "symbolize", "bpf", "record/process", "record/unwind", "golang.org/x/sys"},
 	"record/overhead": {"format", "golang.org/x/sys"},
 	"record/probe": {
@@ -253,6 +254,7 @@ var mayImport = map[string][]string{
 	"record/unwind/tablecache": {"golang.org/x/sys"},
 	"record/unwind": {
 		"format",
+		"internal/pollfd",
 		"record/unwind/tablecache",
 		"go.opentelemetry.io/ebpf-profiler",
 		"github.com/cilium/ebpf",

@@ -5,9 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"runtime"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -217,35 +214,6 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 	return cmd
 }
 
-// recorderMemoryLimitBytes is the recorder's Go memory limit. The garbage collector runs more often
-// near the limit, so that the recorder takes little memory from the recorded processes. Stacks of threads
-// need the unwind tables of all libraries, 60 to 100 MiB for PyTorch, at the end of a recording, and with --host
-// all the time. If the limit were below what the recorder needs, the collector would run all the time.
-const recorderMemoryLimitBytes, hostMemoryLimitBytes = 256 << 20, 384 << 20
-
-// recorderProcessors is the largest number of processors that run the recorder's Go code. On a large
-// machine, the garbage collector would otherwise use all idle ones.
-const recorderProcessors = 4
-
-// limitProcessors limits the processors that run Go code, unless the environment variable GOMAXPROCS
-// does.
-func limitProcessors() {
-	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), recorderProcessors))
-	}
-}
-
-// setGoMemoryLimit sets the Go memory limit, unless the environment variable GOMEMLIMIT sets one.
-func setGoMemoryLimit(host hostcontext.Mode) {
-	limit := int64(recorderMemoryLimitBytes)
-	if host != hostcontext.ModeOff {
-		limit = hostMemoryLimitBytes
-	}
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(limit)
-	}
-}
-
 // recordProcesses checks the flags, starts the recording and records until it ends. args is the
 // command to record with its arguments; it is empty if other flags select the processes.
 func (f *recordFlags) recordProcesses(ctx context.Context, args []string) error {
@@ -279,7 +247,7 @@ func (f *recordFlags) recordProcesses(ctx context.Context, args []string) error 
 		}
 		f.opt.Command = command
 	}
-	setGoMemoryLimit(f.opt.Host)
+	setGoMemoryLimit()
 	limitProcessors()
 	slow := time.AfterFunc(time.Second, f.announceSlowStart)
 	session, err := record.Start(f.opt)
@@ -319,7 +287,9 @@ func (f *recordFlags) followSession(ctx context.Context, session *record.Session
 		f.opt.Command.Run()
 	}
 	stopTriggers := f.triggers.follow(session)
+	stopAdapting := adaptToNeed()
 	reason, err := session.Run(ctx)
+	stopAdapting()
 	stopTriggers()
 	endDisplay()
 	if err != nil {

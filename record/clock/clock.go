@@ -56,27 +56,28 @@ func (c Clock) NowNs() int64 { return ReadNs(unix.CLOCK_MONOTONIC) + c.OffsetNs 
 // ns.
 func (c Clock) WallClockStepNs() int64 { return measureMonotonicOffset() - c.OffsetNs }
 
-// Sleep waits for d or until stop is closed. It returns true if stop was closed. A wait of sharedFrom or more ends up to
-// sharedTick later, together with other waits: each wake-up of a process costs 10 to 100 µs.
+// Sleep waits for Share(d) or until stop is closed. It returns true if stop was closed.
 func Sleep(stop <-chan struct{}, d time.Duration) bool {
 	select {
 	case <-stop:
 		return true
-	case <-time.After(share(d, ReadNs(unix.CLOCK_MONOTONIC))):
+	case <-time.After(Share(d)):
 		return false
 	}
 }
 
 const (
-	sharedFrom = 20 * time.Millisecond
+	sharedFrom = 25 * time.Millisecond
 	sharedTick = 5 * time.Millisecond
 )
 
-// share returns the time from now, in ns, until a wait of d ends.
-func share(d time.Duration, now int64) time.Duration {
+// Share returns a duration to wait instead of d: up to 5 ms more from 25 ms on, so that waits end together. Each wake-up
+// of a process costs 10 to 100 µs.
+func Share(d time.Duration) time.Duration {
 	if d < sharedFrom {
 		return d
 	}
+	now := ReadNs(unix.CLOCK_MONOTONIC)
 	end := now + d.Nanoseconds() + sharedTick.Nanoseconds() - 1
 	return time.Duration(end - end%sharedTick.Nanoseconds() - now)
 }

@@ -10,22 +10,18 @@ import (
 	"github.com/gpurec/gpurec/record/clock"
 )
 
-// meter measures the CPU time of one goroutine, which it binds to its thread.
-type meter struct{ lastNs int64 }
+// meter measures the CPU time of one goroutine while it works. It binds the goroutine to its thread meanwhile, but not
+// while the goroutine waits: to wake a bound goroutine, Go's runtime wakes two threads.
+type meter struct{ startNs int64 }
 
-// startMeter begins to measure the calling goroutine.
-func startMeter() *meter {
+// start begins to measure the calling goroutine.
+func (m *meter) start() {
 	runtime.LockOSThread()
-	return &meter{clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID)}
+	m.startNs = clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID)
 }
 
-// take returns the CPU time since the last call, ns.
-func (m *meter) take() int64 {
-	now := clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID)
-	used := now - m.lastNs
-	m.lastNs = now
-	return used
+// stop returns the CPU time since start, ns, and releases the thread.
+func (m *meter) stop() int64 {
+	defer runtime.UnlockOSThread()
+	return clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID) - m.startNs
 }
-
-// end releases the thread.
-func (m *meter) end() { runtime.UnlockOSThread() }

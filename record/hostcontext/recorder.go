@@ -91,7 +91,8 @@ func (r *Recorder) Close() { r.accounts.Close() }
 
 // Run records until stop is closed. It returns after all rows are sent.
 func (r *Recorder) Run(stop <-chan struct{}) {
-	meter := startMeter()
+	var meter meter
+	meter.start()
 	var helpers sync.WaitGroup
 	helpers.Go(func() { r.runSnapshots(stop) })
 	nextMetrics := clock.ReadNs(unix.CLOCK_MONOTONIC)
@@ -111,8 +112,11 @@ func (r *Recorder) Run(stop <-chan struct{}) {
 			r.sendMetrics(now, false)
 			r.limitWaits()
 		}
-		r.addCost(meter.take())
-		if clock.Sleep(stop, r.wakers.interval()) {
+		interval := r.wakers.interval()
+		r.addCost(meter.stop())
+		hasEnded := clock.Sleep(stop, interval)
+		meter.start()
+		if hasEnded {
 			break
 		}
 	}
@@ -123,8 +127,7 @@ func (r *Recorder) Run(stop <-chan struct{}) {
 	r.sendEnded() // those of the last read, too
 	r.sendMetrics(clock.ReadNs(unix.CLOCK_MONOTONIC), true)
 	r.limitWaits()
-	r.addCost(meter.take())
-	meter.end()
+	r.addCost(meter.stop())
 }
 
 // readWaits reads the waits that have ended since the last call.

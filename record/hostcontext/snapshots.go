@@ -58,17 +58,17 @@ func (r *Recorder) runSnapshots(stop <-chan struct{}) {
 		creditNs:    float64(firstSnapshotCPU),
 		pids:        make(map[int]bool),
 	}
-	meter := startMeter()
-	defer meter.end()
+	var meter meter
 	var used int64
 	second := time.Now()
 	snapshotterCPU := snapshotter.CPUNs()
 	for !clock.Sleep(stop, time.Duration(float64(time.Second)/l.hz)) {
+		meter.start()
 		l.setSampled()
 		l.takeDue()
 		l.readSamples()
 		cpu := snapshotter.CPUNs()
-		used += meter.take() + cpu - snapshotterCPU
+		used += meter.stop() + cpu - snapshotterCPU
 		snapshotterCPU = cpu
 		if passed := time.Since(second); passed >= time.Second {
 			r.addCost(used)
@@ -77,8 +77,9 @@ func (r *Recorder) runSnapshots(stop <-chan struct{}) {
 			l.forgetProcesses()
 		}
 	}
+	meter.start()
 	l.readSamples()
-	r.addCost(used + meter.take())
+	r.addCost(used + meter.stop())
 }
 
 // setSampled samples all watched threads while they run.

@@ -110,6 +110,9 @@ func (sn *Snapshotter) Take(ctx context.Context, pid int) (*ProcessSnapshot, err
 	if err != nil {
 		return nil, err
 	}
+	if t.stuck == nil {
+		t.process.RereadComm()
+	}
 	result := &ProcessSnapshot{Pid: pid, Name: t.process.Comm, Taken: begin}
 	r := &rounds{snapshotter: sn, target: t, pid: pid, result: result, found: make(map[uint32]*candidate)}
 	if err := sn.reader.Reset(); err != nil {
@@ -134,9 +137,6 @@ func (sn *Snapshotter) Take(ctx context.Context, pid int) (*ProcessSnapshot, err
 func (sn *Snapshotter) open(pid int) (*target, error) {
 	if t := sn.targets[pid]; t != nil {
 		if t.process.Alive() {
-			if t.stuck == nil {
-				t.process.RereadComm()
-			}
 			return t, nil
 		}
 		t.process.Close()

@@ -19,9 +19,11 @@ const (
 	// windowInterval is the length of a window of evidence, and the time between snapshots of
 	// trusted pages.
 	windowInterval = 5 * time.Millisecond
-	quietInterval  = 20 * time.Millisecond // the same if no evidence is being collected
+	quietInterval  = 25 * time.Millisecond // the same if no evidence is being collected
 	// idleInterval is the same if the process has submitted nothing for restAfter.
 	idleInterval = 50 * time.Millisecond
+	// undecidedTime is the time after which evidence is collected in windows of quietInterval.
+	undecidedTime = 10 * time.Second
 	// snapshotInterval is the time between snapshots of all watched pages.
 	snapshotInterval = 250 * time.Millisecond
 	// sizeInterval is the time between reads of the size of the process.
@@ -51,6 +53,7 @@ type group struct {
 	// windows.
 	complete, partial evidence
 	steps             int64 // steps of the candidates in the current window
+	sinceNs           int64 // CLOCK_MONOTONIC
 	trusted           bool  // the candidates are slots of channels
 }
 
@@ -106,10 +109,10 @@ func (f *finder) run() {
 // isResting reports whether the process has submitted nothing for restAfter.
 func (f *finder) isResting() bool { return f.stepNs-f.activeNs > restAfter.Nanoseconds() }
 
-// isUndecided reports whether evidence about moving words is being collected.
+// isUndecided reports whether evidence about words is being collected that have begun to move in the last undecidedTime.
 func (f *finder) isUndecided() bool {
 	for _, g := range f.groups {
-		if !g.trusted {
+		if !g.trusted && f.stepNs-g.sinceNs < undecidedTime.Nanoseconds() {
 			return true
 		}
 	}
@@ -191,7 +194,7 @@ func (f *finder) takeSnapshot(nowNs int64, isActive bool) {
 		f.moved = true
 		g := f.groups[mapping.start]
 		if g == nil {
-			g = &group{candidates: make(map[uint64]*pair)}
+			g = &group{candidates: make(map[uint64]*pair), sinceNs: nowNs}
 			f.groups[mapping.start] = g
 		}
 		if g.trusted {

@@ -82,7 +82,11 @@ type poller struct {
 	channels    int // number of numbered channels
 	// changedSpans are the spans of the changed slots.
 	changedSpans []span
-	lastChangeNs int64 // time of the last change of words, on the recording's clock
+	// lastChangeNs is the time of the last change of words while the GPU worked, on the recording's clock.
+	lastChangeNs int64
+	// submitted are the submitted calls at submittedNs, when they had last changed.
+	submitted   uint64
+	submittedNs int64
 
 	polls int
 
@@ -292,8 +296,23 @@ func (p *poller) poll(seenNs int64) error {
 	if len(p.changed) == 0 {
 		return nil
 	}
-	p.lastChangeNs = seenNs
+	if p.isBusy(seenNs) {
+		p.lastChangeNs = seenNs
+	}
 	return p.confirm()
+}
+
+// isBusy reports whether the changed slots show that the GPU works. Words that belong to no channel may change all
+// the time; they count for restAfter after a submission.
+func (p *poller) isBusy(seenNs int64) bool {
+	if p.progress == nil {
+		return true
+	}
+	if calls := p.progress.Submitted(); calls != p.submitted {
+		p.submitted, p.submittedNs = calls, seenNs
+	}
+	return seenNs-p.submittedNs < restAfter.Nanoseconds() ||
+		slices.ContainsFunc(p.changed, func(i int) bool { return p.slots[i].channel != 0 })
 }
 
 // confirm reads the changed slots again, and notes their words. A pair can be torn, because the GPU

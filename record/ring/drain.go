@@ -13,6 +13,8 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/gpurec/gpurec/bpf"
+	"github.com/gpurec/gpurec/internal/pollfd"
+	"github.com/gpurec/gpurec/record/clock"
 )
 
 // pollInterval is the longest time that records wait in the ring buffer. The BPF programs wake the drain earlier if a
@@ -23,7 +25,7 @@ const pollInterval = 25 * time.Millisecond
 // does not fill up.
 type Drain struct {
 	reader        *ringbuf.Reader
-	waiter        *waiter
+	waiter        *pollfd.Waiter
 	processEvents chan<- bpf.CudaProcessEvent // sent at once, before the records of calls
 	chunks        chan<- []byte
 	pool          *ChunkPool
@@ -57,7 +59,7 @@ func NewDrain(
 		return nil, fmt.Errorf("open ring buffer: %w", err)
 	}
 	reader.SetDeadline(time.Unix(1, 0)) // reads never block
-	waiter, err := newWaiter(events.FD())
+	waiter, err := pollfd.New(events.FD())
 	if err != nil {
 		reader.Close()
 		return nil, fmt.Errorf("open ring buffer: %w", err)
@@ -81,7 +83,7 @@ func (d *Drain) Run() {
 	defer close(d.chunks)
 	d.chunk = d.pool.getChunk()
 	for d.err == nil {
-		d.waiter.wait(pollInterval, d.readAll)
+		d.waiter.Wait(time.Now().Add(clock.Share(pollInterval)), d.readAll)
 		select {
 		case <-d.stop:
 			if d.reader.AvailableBytes() == 0 {
@@ -186,5 +188,5 @@ func isProcessEvent(sample []byte) bool {
 func (d *Drain) Finish() error {
 	close(d.stop)
 	<-d.done
-	return errors.Join(d.err, d.waiter.close(), d.reader.Close())
+	return errors.Join(d.err, d.waiter.Close(), d.reader.Close())
 }

@@ -47,7 +47,7 @@ type callCounters struct {
 	// endNs is the Unix time in ns at which the probes were stopped, 0: not yet. No event is later.
 	// The Session sets endNs while the row writer's goroutine runs.
 	endNs  atomic.Int64
-	counts []uint64 // numbers of calls that are only counted, at the last read, by attach cookie
+	counts []callCount // numbers of calls that are only counted, at the last read
 	// written counts rows passed to the segment writer, by class of call.
 	written   [bpf.CudaCallClassCLASS_COUNT]int64
 	open      [bpf.CudaCallClassCLASS_COUNT]int64
@@ -63,7 +63,21 @@ type callCounters struct {
 }
 
 func newCallCounters(p *probe.Probes, c clock.Clock) *callCounters {
-	return &callCounters{probes: p, clock: c, lastNs: c.NowNs(), counts: make([]uint64, bpf.NumDriverCookies())}
+	cc := &callCounters{probes: p, clock: c, lastNs: c.NowNs()}
+	for cookie := range bpf.NumDriverCookies() {
+		if call, name, _, _ := bpf.FunctionByCookie(uint16(cookie)); call.CountOnly {
+			cc.counts = append(cc.counts, callCount{cookie: uint32(cookie), class: call.Class, name: name})
+		}
+	}
+	return cc
+}
+
+// callCount is the number of calls of a function, by attach cookie.
+type callCount struct {
+	cookie uint32
+	class  bpf.CudaCallClass
+	name   string
+	calls  uint64
 }
 
 // readKernelCounters reads the kernel's counters. It returns rows of kind lost and count for the
@@ -115,31 +129,28 @@ func sumClassStats(perCPU []bpf.CudaClassStats) bpf.CudaClassStats {
 // readCallCounts returns rows of kind count for the calls that are only counted.
 func (cc *callCounters) readCallCounts(now int64) ([]format.Row, error) {
 	var rows []format.Row
-	for cookie := range cc.counts {
-		call, name, _, _ := bpf.FunctionByCookie(uint16(cookie))
-		if !call.CountOnly {
-			continue
-		}
+	for i := range cc.counts {
+		c := &cc.counts[i]
 		var perCPU []uint64
-		if err := cc.probes.Objects.Counts.Lookup(uint32(cookie), &perCPU); err != nil {
+		if err := cc.probes.Objects.Counts.Lookup(c.cookie, &perCPU); err != nil {
 			return nil, fmt.Errorf("read call counts: %w", err)
 		}
 		var sum uint64
 		for _, n := range perCPU {
 			sum += n
 		}
-		if d := sum - cc.counts[cookie]; d > 0 && !cc.full {
+		if d := sum - c.calls; d > 0 && !cc.full {
 			rows = append(rows, format.Row{
 				Kind:    format.KindCount,
-				Name:    name,
+				Name:    c.name,
 				StartNs: cc.lastNs,
 				DurNs:   now - cc.lastNs,
 				Value:   float64(d),
 				Device:  -1,
 			})
-			cc.counted[call.Class] += int64(d)
+			cc.counted[c.class] += int64(d)
 		}
-		cc.counts[cookie] = sum
+		c.calls = sum
 	}
 	return rows, nil
 }

@@ -6,9 +6,12 @@ import (
 	"context"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/elastic/go-perf"
+
+	"github.com/gpurec/gpurec/internal/pollfd"
 )
 
 // mappingWatch reports new executable mappings of all processes: libraries that are opened later,
@@ -44,20 +47,46 @@ func watchMappings(ctx context.Context, mapped func(pid int)) *mappingWatch {
 			event.Close()
 			continue
 		}
-		w.events = append(w.events, event)
-		w.done.Go(func() {
-			for {
-				record, err := event.ReadRecord(ctx)
-				if err != nil {
-					return
-				}
-				if m, ok := record.(*perf.MmapRecord); ok && m.Pid != own {
-					mapped(int(m.Pid))
-				}
+		if err := w.follow(ctx, event, func(m *perf.MmapRecord) {
+			if m.Pid != own {
+				mapped(int(m.Pid))
 			}
-		})
+		}); err != nil {
+			event.Close()
+			continue
+		}
+		w.events = append(w.events, event)
 	}
 	return w
+}
+
+// follow calls mapped for each new mapping of an event, until ctx is done.
+func (w *mappingWatch) follow(ctx context.Context, event *perf.Event, mapped func(m *perf.MmapRecord)) error {
+	fd, err := event.FD()
+	if err != nil {
+		return err
+	}
+	waiter, err := pollfd.New(fd)
+	if err != nil {
+		return err
+	}
+	context.AfterFunc(ctx, func() { _ = waiter.Close() })
+	read := func() {
+		for event.HasRecord() {
+			record, err := event.ReadRecord(ctx)
+			if err != nil {
+				return
+			}
+			if m, ok := record.(*perf.MmapRecord); ok {
+				mapped(m)
+			}
+		}
+	}
+	w.done.Go(func() {
+		for waiter.Wait(time.Time{}, read) {
+		}
+	})
+	return nil
 }
 
 // close waits until the goroutines of the watch have ended, and closes its perf events. The context

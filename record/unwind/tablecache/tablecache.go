@@ -20,8 +20,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // DefaultMaxBytes is the default limit of a cache. The tables of 600 MB of libraries have 14 MB.
@@ -110,7 +108,7 @@ func (c *Cache) Load(key [32]byte) (
 		c.misses.Add(1)
 		return 0, nil, nil, nil, nil, false
 	}
-	release = func() { _ = unix.Munmap(data) } // cannot fail
+	release = func() { _ = syscall.Munmap(data) } // cannot fail
 	t, err := parse(key, data)
 	if err != nil {
 		release()
@@ -143,7 +141,7 @@ func (c *Cache) open(name string) ([]byte, error) {
 	if info.Size() < prefixBytes {
 		return make([]byte, info.Size()), nil // parse rejects it
 	}
-	return unix.Mmap(int(file.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_SHARED|unix.MAP_POPULATE)
+	return syscall.Mmap(int(file.Fd()), 0, int(info.Size()), syscall.PROT_READ, syscall.MAP_SHARED|syscall.MAP_POPULATE)
 }
 
 // Store stores a table. If that fails, the table is missing: a full disk must not end a recording.
