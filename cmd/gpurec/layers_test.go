@@ -303,7 +303,13 @@ var mayImport = map[string][]string{
 	"analyze/model/sampling": {"format", "analyze/catalog", "analyze/query", "analyze/units"},
 	"analyze/model/stack":    {"format", "symbolize", "analyze/query", "analyze/units"},
 	"analyze/model/livemem":  {"format", "analyze/model/addrmap", "analyze/model/origin", "analyze/units"},
-	"analyze/model/caching":  {"format", "analyze/model/addrmap", "analyze/model/origin", "analyze/query", "analyze/units"},
+	"analyze/model/caching": {
+		"format",
+		"analyze/model/addrmap",
+		"analyze/model/origin",
+		"analyze/query",
+		"analyze/units",
+	},
 
 	"analyze/model/facts": {
 		"format",

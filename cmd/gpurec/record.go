@@ -144,8 +144,12 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 	flags.BoolVar(&f.opt.WaitForLibrary, "wait", false, "wait until the process loads libcuda.so.1")
 	flags.StringVar(&f.buffer, "buffer", "32MiB", "`SIZE` of the ring buffer; a power of two")
 	flags.StringVar(&f.opt.Stacks, "stacks", f.opt.Stacks, "stack `MODE`: auto, full, fp (frame pointers) or off")
-	flags.Var((*allocatorFlag)(&f.opt.Allocator), "allocator", "PyTorch allocator `MODE`: auto (every tensor, in windows above "+
-		"--max-overhead), full (every tensor), light or off")
+	flags.Var(
+		(*allocatorFlag)(&f.opt.Allocator),
+		"allocator",
+		"PyTorch allocator `MODE`: auto (every tensor, in windows above "+
+			"--max-overhead), full (every tensor), light or off",
+	)
 	flags.Lookup("allocator").NoOptDefVal = string(library.AllocatorModeAuto)
 	flags.DurationVar(
 		&f.opt.BlocksEvery,

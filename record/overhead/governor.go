@@ -27,7 +27,7 @@ type Governor struct {
 	quietBlocked int
 
 	window, pause average // of the present or last window and pause
-	// switchCost is what the kinds of the present or last window cost while probes were attached and removed, in
+	// switchCost is the cost of the sampled kinds while their probes were attached and removed for that window, in
 	// percent · s.
 	switchCost    float64
 	lastSwitching float64 // of the window before, s
