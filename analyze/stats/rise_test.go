@@ -2,6 +2,7 @@ package stats_test
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -63,5 +64,29 @@ func TestCheckpoints(t *testing.T) {
 		if got := c.CountBefore(at); got != want {
 			t.Errorf("%d checkpoints before %d, want %d", got, at, want)
 		}
+	}
+}
+
+func TestSlopeMargin(t *testing.T) {
+	testclass.Unit(t)
+	if m := stats.SlopeMargin([]int64{0, 10, 20, 30, 40, 50, 60, 70}); m != 0 {
+		t.Errorf("a line: %v", m)
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	within := 0
+	for range 1000 {
+		series := make([]int64, stats.CheckpointCount)
+		for i := range series {
+			series[i] = int64(1000*float64(i) + 3000*r.NormFloat64())
+		}
+		if math.Abs(stats.NewTrend(series).Slope-1000) <= stats.SlopeMargin(series) {
+			within++
+		}
+	}
+	if within < 930 || within > 990 {
+		t.Errorf("%d of 1000 slopes are within the margin of 95 %%", within)
+	}
+	if m := stats.SlopeMargin([]int64{1, 2, 3}); !math.IsInf(m, 1) {
+		t.Errorf("three values: %v", m)
 	}
 }

@@ -14,7 +14,14 @@ import (
 const errorWord = "_plus_minus"
 
 // errorKeyOf returns the key of the column with the error of the column with a key.
-func errorKeyOf(key string) string { return strings.TrimSuffix(key, "_ns") + errorWord + "_ns" }
+func errorKeyOf(key string) string {
+	for _, unit := range []string{"_ns", "_bytes_per_min"} {
+		if name, ok := strings.CutSuffix(key, unit); ok {
+			return name + errorWord + unit
+		}
+	}
+	return key + errorWord + "_ns"
+}
 
 // isMeasureColumn reports whether the values of a column in two recordings can be subtracted.
 // Names, points in time and time series cannot.
@@ -24,6 +31,8 @@ func isMeasureColumn(c *report.Column) bool {
 		return false
 	case report.UnitNs:
 		return !keyHasWord(c, "at", "first", "last", "moment") && !strings.Contains(c.Key, errorWord)
+	case report.UnitBytesRate:
+		return !strings.Contains(c.Key, errorWord)
 	}
 	return true
 }

@@ -18,7 +18,7 @@ type ExplainedGrowth struct {
 
 // measureExplainedGrowth returns the growth of all live memory, and what the findings explain of it.
 func (s *Scan) measureExplainedGrowth(findings []LeakFinding) (g ExplainedGrowth) {
-	total := stats.NewTrend(s.total.floors)
+	total := stats.NewTrend(s.totalFloors())
 	g.TotalBytes = units.RoundInt(total.Slope * float64(total.Steps))
 	for i := range findings {
 		if findings[i].Verdict == VerdictGrowing {
@@ -26,6 +26,26 @@ func (s *Scan) measureExplainedGrowth(findings []LeakFinding) (g ExplainedGrowth
 		}
 	}
 	return g
+}
+
+// totalFloors returns the floors of all live memory.
+func (s *Scan) totalFloors() []int64 {
+	if s.windows == nil {
+		return s.total.floors
+	}
+	sum := make([]int64, CheckpointCount)
+	add := func(floors []int64) {
+		for i, floor := range floors {
+			sum[i] += floor
+		}
+	}
+	add(s.total.floors)
+	for class, f := range s.windows.floors {
+		if class.isRange {
+			add(f.Floors)
+		}
+	}
+	return sum
 }
 
 // SharePct returns the explained share of the growth in percent, at most 100. It returns nil if the memory did not grow

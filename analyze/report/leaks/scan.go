@@ -13,6 +13,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/report/cachegrowth"
 	"github.com/gpurec/gpurec/analyze/report/group"
 	"github.com/gpurec/gpurec/analyze/stats"
+	"github.com/gpurec/gpurec/format"
 )
 
 // CheckpointCount is the number of intervals after the warm-up. Each has a floor: its lowest live
@@ -44,6 +45,9 @@ type Scan struct {
 	// earlierFrees are the blocks from before the recording that the program freed in the window, by size and by class
 	// of sizes; nil: none.
 	earlierFrees map[blockSize]sizeSum
+	// windows follows allocators whose events were recorded in windows; nil: there are none.
+	windows   *windowScan
+	inWindows windowVerdicts // set by Finish
 	// Caches follows the unused memory of caching allocators.
 	Caches *cachegrowth.Scan
 }
@@ -60,6 +64,7 @@ func NewScan(t *timeline.Timeline, opt *query.Options) (*Scan, error) {
 	s.warmNs = stats.NewCheckpoints(s.Window.FromNs, s.Window.ToNs).WarmNs
 	s.nextNs = s.warmNs
 	s.Caches = cachegrowth.NewScan(t, &opt.Filter, s.Window)
+	s.windows = newWindowScan(t, s.Window)
 	if by.By == "site" {
 		s.stacks = newStackCounter(t)
 	}
@@ -97,9 +102,11 @@ type groupStats struct {
 	hostBytes  int64           // bytes of host memory
 	exited     int64           // blocks that the end of their process or CUDA context freed
 	stacks     map[int32]int64 // bytes by stack id
+	sightings  sightings       // blocks that windows saw; nil without windows
 	sizes      unfreedSizes    // unfreed blocks; nil without blocks from before the recording
 	Device     int32           // of all blocks, or severalDevicesMark
 	memory     int32           // kind of all blocks, an index of origin.OriginTable.Strings, or severalKindsMark
+	hasSite    bool            // the allocation of some blocks was recorded
 	firstStack int32           // stack id of the first allocation
 	ViaStack   int32           // stack.Pair.Via of the first allocation
 }
@@ -185,6 +192,7 @@ func (s *Scan) countInGroup(g *groupStats, c *livemem.Change) {
 		} else if g.memory != o.Memory {
 			g.memory = severalKindsMark
 		}
+		g.hasSite = g.hasSite || !s.t.Origins.IsUnseen(c.Block.Origin)
 		g.allocs++
 		g.allocBytes += c.Block.Bytes
 		g.LiveCount++
@@ -221,6 +229,9 @@ func (s *Scan) countTotal(c *livemem.Change) {
 	if s.live > s.peak {
 		s.peak, s.peakNs = s.live, c.AtNs
 	}
+	if s.windows != nil && s.t.Origins.MemoryKindOf(c.Block.Origin) == format.MemoryTorch {
+		return // a reading changes blocks one after the other: windows has their floors
+	}
 	s.total.liveBytes += change
 	s.total.floor = min(s.total.floor, s.total.liveBytes)
 }
@@ -229,7 +240,9 @@ func (s *Scan) countTotal(c *livemem.Change) {
 // recording lowers the total.
 func (s *Scan) OnAllocatorChange(a *caching.Allocator, c *caching.AllocatorChange) {
 	s.Caches.OnAllocatorChange(a, c)
-	if s.done || c.Op != caching.OpBlockFreeRequested || c.Block.Origin != origin.NoOrigin || c.AtNs > s.Window.ToNs ||
+	s.onWindowChange(a, c)
+	if s.done || s.windows != nil || c.Op != caching.OpBlockFreeRequested || c.Block.Origin != origin.NoOrigin ||
+		c.AtNs > s.Window.ToNs ||
 		!s.filter.PassesAllocator(a.Pid, a.Device) {
 		return
 	}
@@ -339,10 +352,12 @@ func (s *Scan) Finish(p *timeline.ProgramMemory) {
 			s.countSuppressedBlock(&b)
 		}
 	})
+	s.finishWindows(p)
 	for i := range s.groups {
 		s.groups[i].Group = s.Grouping.Groups[i]
 	}
 	s.groups = s.stacks.splitSites(s.groups)
+	s.measureWindows()
 	for i := range s.groups {
 		slices.Sort(s.groups[i].ages)
 	}

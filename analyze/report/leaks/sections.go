@@ -14,7 +14,10 @@ import (
 // Sections are the tables and facts of the report, for --explain.
 var Sections = []report.Section{
 	{Title: "facts", Columns: slices.Concat(allocator.TotalsFactColumns, cachegrowth.FactColumns, earlier.FactColumns)},
-	{Title: "rows", Columns: slices.Concat(LeakColumns, []report.Column{floorSeriesColumn, group.ViaColumn})},
+	{
+		Title:   "rows",
+		Columns: slices.Concat(LeakColumns, []report.Column{growthMarginColumn, floorSeriesColumn, group.ViaColumn}),
+	},
 	{Title: "earlier", Columns: earlier.Columns},
 	{Title: "totals", Columns: LeakTotalColumns},
 	{Title: "suppressions_used", Columns: group.SuppressionColumns},

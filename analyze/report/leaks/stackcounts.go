@@ -122,7 +122,7 @@ func (c *stackCounter) partsOfSite(group int) (parts []*groupStats) {
 func (g *groupStats) clone() groupStats {
 	c := *g
 	c.ages, c.stacks, c.trackers = slices.Clone(g.ages), maps.Clone(g.stacks), slices.Clone(g.trackers)
-	c.sizes = maps.Clone(g.sizes)
+	c.sizes, c.sightings = maps.Clone(g.sizes), g.sightings.clone()
 	for i := range c.trackers {
 		c.trackers[i].floors = slices.Clone(g.trackers[i].floors)
 	}
@@ -141,6 +141,7 @@ func (g *groupStats) addPart(p *groupStats) {
 	if p.LiveCount > 0 && g.Device != p.Device {
 		g.Device = severalDevicesMark
 	}
+	g.hasSite = g.hasSite || p.hasSite
 	g.allocs += p.allocs
 	g.frees += p.frees
 	g.allocBytes += p.allocBytes
@@ -154,6 +155,7 @@ func (g *groupStats) addPart(p *groupStats) {
 		g.addStack(stack, bytes)
 	}
 	g.addSizes(p)
+	g.addSightings(p)
 	for i := range p.trackers {
 		g.trackerOfProcess(p.trackers[i].pid).addTracker(&p.trackers[i])
 	}

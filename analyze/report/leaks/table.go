@@ -79,6 +79,16 @@ var LeakColumns = []report.Column{
 	},
 }
 
+// growthMarginColumn has the margin of GROWTH/min in a recording with sampled allocator events.
+var growthMarginColumn = report.Column{
+	Key:   "growth_plus_minus_bytes_per_min",
+	Title: "±/min",
+	Unit:  report.UnitBytesRate,
+	About: "half width of the 95% interval of GROWTH/min, for PyTorch's blocks in recordings with events in " +
+		"windows. GROWTH/min is the row's share in the growth of all blocks of its sizes, by the blocks that windows " +
+		"saw being allocated and that live on. Growing rows have a margin of at most half of it",
+}
+
 // floorSeriesColumn draws the floors over time, on which the verdict is based.
 var floorSeriesColumn = report.Column{
 	Key:   "floor_course_bytes",
@@ -169,6 +179,10 @@ func (s *Scan) Table(findings []LeakFinding, q *report.Quality, opt TableOptions
 		Keys:      []string{s.Grouping.By, group.ViaColumn.Key},
 		Verdicts:  verdictNames(),
 	}
+	if s.windows != nil {
+		after := slices.IndexFunc(table.Columns, func(c report.Column) bool { return c.Key == "growth_bytes_per_min" })
+		table.Columns = slices.Insert(table.Columns, after+1, growthMarginColumn)
+	}
 	if opt.FloorSeries {
 		table.Columns = append(table.Columns, floorSeriesColumn)
 		table.HideFirst = slices.Insert(table.HideFirst, 2, floorSeriesColumn.Key)
@@ -205,6 +219,9 @@ func (s *Scan) Table(findings []LeakFinding, q *report.Quality, opt TableOptions
 			s.Grouping.By:          j.Label,
 			group.ViaColumn.Key:    units.TextOrNil(j.Via),
 		}
+		if s.windows != nil {
+			values[growthMarginColumn.Key] = j.marginCell()
+		}
 		if opt.FloorSeries {
 			values[floorSeriesColumn.Key] = s.floorSeries(j.groupStats)
 		}
@@ -225,6 +242,14 @@ func (s *Scan) Table(findings []LeakFinding, q *report.Quality, opt TableOptions
 		report.SetTitle(table.Columns, "memory_kind", "KIND")
 	}
 	return table
+}
+
+// marginCell returns the margin of the growth, bytes per minute, or nil if the growth does not rest on windows.
+func (f *LeakFinding) marginCell() any {
+	if f.windowGrowth == nil {
+		return nil
+	}
+	return units.RoundInt(f.Margin)
 }
 
 // medianAgeCell returns the median age of the unfreed blocks, or nil if no block is unfreed.

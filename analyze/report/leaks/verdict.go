@@ -50,6 +50,7 @@ type LeakFinding struct {
 	checkpoints int         // number of checkpoints of that process
 	grown       int64       // rise of the floors over the window, bytes, from the slope
 	PerMin      float64     // growth, bytes per minute
+	Margin      float64     // half width of the 95 % interval of PerMin, if it rests on windows
 	medianAge   int64       // median age of the unfreed blocks, ns
 
 	// Reasons why rising memory does not have the verdict Growing.
@@ -57,6 +58,10 @@ type LeakFinding struct {
 	explainedByChance bool // random allocation and freeing may explain the rise
 	explainedByLoss   bool // lost frees may explain the rise
 	replacesEarlier   bool // frees of blocks from before the recording explain the rise
+
+	group        int           // index of Scan.groups
+	windowGrowth *windowGrowth // growth that rests on windows; nil: other growth
+	windowDoubt  string        // clause: why it does not make the verdict growing
 
 	// earlierDoubt is a reason that lowers the confidence in the verdict growing, see Scan.earlierDoubt.
 	earlierDoubt string
@@ -69,6 +74,9 @@ func (s *Scan) ClassifyGroups(q *report.Quality) []LeakFinding {
 		if s.groups[i].allocs > 0 {
 			findings = append(findings, s.classifyGroup(i, lostFreesFor(q, memoryKindLabel(s.t, s.groups[i].memory))))
 		}
+	}
+	if s.windows != nil {
+		s.classifyUnseen(findings)
 	}
 	slices.SortFunc(findings, func(a, b LeakFinding) int {
 		return cmp.Or(cmp.Compare(a.Verdict, b.Verdict), cmp.Compare(b.LiveBytes, a.LiveBytes),
@@ -101,14 +109,19 @@ func lostFreesFor(q *report.Quality, kind string) int64 {
 //	churn      no block is live
 //	startup    nine tenths of the live bytes were allocated during the warm-up
 //	churn      nine tenths of the blocks were freed, and half of the live blocks are
-//	           younger than half of the window
+//	           younger than half of the window; or isChurnInWindows
 //	exit leak  the process, or its last CUDA context, ended with the blocks live
 //	retained   any other case
 func (s *Scan) classifyGroup(i int, lost int64) LeakFinding {
 	g := &s.groups[i]
-	j := LeakFinding{groupStats: g, medianAge: stats.Median(g.ages)}
-	isGrowing := s.measureGrowth(&j, lost)
-	j.replacesEarlier = isGrowing && s.replacesEarlier(g)
+	j := LeakFinding{groupStats: g, group: i, medianAge: stats.Median(g.ages)}
+	var isGrowing bool
+	if s.isInWindows(g) {
+		isGrowing = s.measureGrowthInWindows(&j, i)
+	} else {
+		isGrowing = s.measureGrowth(&j, lost)
+		j.replacesEarlier = isGrowing && s.replacesEarlier(g)
+	}
 	switch {
 	case isGrowing && !j.replacesEarlier:
 		j.Verdict, j.earlierDoubt = VerdictGrowing, s.earlierDoubt(g)
@@ -116,7 +129,7 @@ func (s *Scan) classifyGroup(i int, lost int64) LeakFinding {
 		j.Verdict = VerdictChurn
 	case float64(g.startBytes) >= 0.9*float64(g.LiveBytes):
 		j.Verdict = VerdictStartup
-	case float64(g.frees) >= 0.9*float64(g.allocs) && j.medianAge <= s.Window.DurNs()/2:
+	case float64(g.frees) >= 0.9*float64(g.allocs) && j.medianAge <= s.Window.DurNs()/2, s.isChurnInWindows(g):
 		j.Verdict = VerdictChurn
 	case g.allProcessesExited() && memoryKindLabel(s.t, g.memory) != format.MemoryTorch:
 		j.Verdict = VerdictExitLeak
@@ -204,6 +217,9 @@ func (f *LeakFinding) Evidence() string {
 	freed := fmt.Sprintf("%s of %s freed", units.FormatCount(f.frees), units.FormatCount(f.allocs))
 	switch f.Verdict {
 	case VerdictGrowing:
+		if f.windowGrowth != nil {
+			return freed + ", " + f.windowEvidence()
+		}
 		return fmt.Sprintf(
 			"%s, lowest live bytes rose by %s over %d checkpoints (tau %.2f)",
 			freed,
@@ -223,6 +239,8 @@ func (f *LeakFinding) Evidence() string {
 // doubtText returns the reason why rising memory does not have the verdict Growing, or "".
 func (f *LeakFinding) doubtText() string {
 	switch {
+	case f.windowDoubt != "":
+		return ", " + f.windowEvidence()
 	case f.replacesEarlier:
 		return ", rises, but the program freed as many blocks of these sizes from before the recording"
 	case f.explainedByLoss:
@@ -252,6 +270,9 @@ func (f *LeakFinding) Confidence(level string, reasons []string, w query.Window)
 	}
 	if d := w.DurNs(); d < int64(10*time.Second) {
 		lower("only " + units.FormatDuration(d) + " of activity was recorded")
+	}
+	if f.windowGrowth != nil {
+		lower(fmt.Sprintf("allocator events were recorded for %.0f%% of the time", f.windowGrowth.recordedPct))
 	}
 	if f.Verdict == VerdictGrowing && f.allocs-f.frees < stats.MinCountForStatistics {
 		lower(fmt.Sprintf("only %d allocations are live", f.allocs-f.frees))

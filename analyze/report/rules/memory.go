@@ -3,6 +3,7 @@ package rules
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -24,7 +25,7 @@ var growingSiteRule = Rule{
 
 func checkGrowingSites(s *Scan) ([]Hit, error) {
 	var sites []Evidence
-	var perMin float64
+	var perMin, margin float64
 	onDevice := make(map[int32]float64)
 	level, reasons := s.Quality.Confidence(s.Leaks.Frees)
 	h := Hit{Severity: SeverityProblem, Confidence: report.ConfidenceHigh}
@@ -34,6 +35,7 @@ func checkGrowingSites(s *Scan) ([]Hit, error) {
 			continue
 		}
 		perMin += j.PerMin
+		margin = math.Hypot(margin, j.Margin)
 		onDevice[j.Device] += j.GrowthOnDevice()
 		if len(sites) == 0 {
 			h.Confidence, h.Reasons = j.Confidence(level, reasons, s.Leaks.Window)
@@ -52,6 +54,10 @@ func checkGrowingSites(s *Scan) ([]Hit, error) {
 		units.FormatBytes(units.RoundInt(perMin)),
 		units.FormatBytes(sites[0].Bytes.(int64)),
 	)
+	if margin > 0 { // the live bytes of the site are unknown
+		h.Summary = fmt.Sprintf("memory grows by %s ± %s/min", units.FormatBytes(units.RoundInt(perMin)),
+			units.FormatBytes(units.RoundInt(margin)))
+	}
 	if n := len(sites); n > 1 {
 		h.Summary = fmt.Sprintf("%d call sites together grow by %s/min", n, units.FormatBytes(units.RoundInt(perMin)))
 	}
