@@ -251,7 +251,7 @@ func (f *recordFlags) recordProcesses(ctx context.Context, args []string) error 
 		}
 		f.opt.Command = command
 	}
-	setGoMemoryLimit()
+	setGoMemoryLimit(recorderMemoryLimitBytes)
 	limitProcessors()
 	slow := time.AfterFunc(time.Second, f.announceSlowStart)
 	session, err := record.Start(f.opt)
