@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/library"
 	"github.com/gpurec/gpurec/record/process"
+	"github.com/gpurec/gpurec/record/target"
 	"github.com/gpurec/gpurec/record/torchallocator"
 )
 
@@ -35,12 +37,52 @@ type blockReaders struct {
 	every   time.Duration       // time between readings; 0: nothing is read yet
 	totals  bool                // statistics are read, too
 	watches map[int]*blockWatch // by pid, of processes that have mapped an allocator
+	// prepared has the processes that prepare has started to watch, and add has not added yet.
+	prepared map[int]bool
+}
+
+// newBlockReaders returns the blockReaders of a session. It reads nothing before its recording has begun.
+func newBlockReaders(s *Session) *blockReaders {
+	return &blockReaders{
+		session: s, every: s.opt.BlocksEvery, mayRequest: s.opt.maySampleEvents(), watches: make(map[int]*blockWatch),
+		prepared: make(map[int]bool),
+	}
+}
+
+// prepare looks for the allocators of processes whose probes are about to be attached, so that their first reading
+// comes soon after Request.
+func (b *blockReaders) prepare(libraries []target.Library) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, lib := range libraries {
+		isCandidate := lib.Kind == library.KindAllocator && lib.IsMapped && b.mayRequest && b.every == 0
+		if isCandidate && !b.prepared[lib.Pid] {
+			b.prepared[lib.Pid] = true
+			b.start(lib.Pid)
+		}
+	}
+}
+
+// cancel ends all goroutines. A nil blockReaders has none.
+func (b *blockReaders) cancel() {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, w := range b.watches {
+		w.cancel()
+	}
 }
 
 // add adds a process that has mapped a caching allocator, or another one than before.
 func (b *blockReaders) add(pid int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.prepared[pid] {
+		delete(b.prepared, pid)
+		return
+	}
 	if b.every > 0 || b.mayRequest {
 		b.start(pid)
 	}

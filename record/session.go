@@ -79,6 +79,7 @@ func Start(opt Options) (_ *Session, err error) {
 	s := &Session{opt: opt, stop: make(chan struct{}), earlierBlocks: make(chan struct{}, maxEarlierBlocksRead)}
 	defer func() {
 		if err != nil {
+			s.blockReaders.cancel()
 			_ = s.Close() // Start returns err
 		}
 	}()
@@ -89,9 +90,7 @@ func Start(opt Options) (_ *Session, err error) {
 	if !opt.NoEarlierBlocks {
 		targets.OnEarlierAllocator = s.readEarlierBlocks
 	}
-	s.blockReaders = &blockReaders{
-		session: s, every: opt.BlocksEvery, mayRequest: opt.maySampleEvents(), watches: make(map[int]*blockWatch),
-	}
+	s.blockReaders = newBlockReaders(s)
 	targets.OnAllocator = s.blockReaders.add
 	if s.targets, err = target.Open(targets); err != nil {
 		return nil, err
@@ -119,6 +118,7 @@ func Start(opt Options) (_ *Session, err error) {
 	}()
 	s.openNVML()
 	begin := time.Now()
+	s.blockReaders.prepare(libraries)
 	s.startUnwinder(how)
 	if err := s.attach(how, libraries); err != nil {
 		return nil, err

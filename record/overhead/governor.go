@@ -74,6 +74,8 @@ func (g *Governor) Missing() Kinds {
 // Next returns the time until the next measurement.
 func (g *Governor) Next() time.Duration {
 	switch {
+	case g.sampled == 0 && g.account.Seconds == 0: // the cost of the first second is not known yet
+		return g.policy.WindowTick
 	case g.sampled == 0:
 		return g.policy.Tick
 	case g.isPause:

@@ -39,8 +39,8 @@ type GovernorPolicy struct {
 var DefaultGovernorPolicy = GovernorPolicy{
 	Tick:         100 * time.Millisecond,
 	WindowTick:   25 * time.Millisecond,
-	Aim:          0.6,
-	MostInSecond: 0.85,
+	Aim:          0.5,
+	MostInSecond: 0.8,
 	Debt:         8 * time.Millisecond,
 	Window:       250 * time.Millisecond,
 	MinWindow:    20 * time.Millisecond,
