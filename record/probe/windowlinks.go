@@ -98,6 +98,22 @@ func (p *Probes) addWindowLinks(executable *link.Executable, probes []library.Pr
 	return p.attachMissingLinks()
 }
 
+// HoldWindowProbes makes AttachLibrary leave out the probes that can be recorded in windows, until ReleaseWindowProbes.
+// They are hit most, so they are attached after all others.
+func (p *Probes) HoldWindowProbes() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.windows.detached = overhead.Launches | overhead.AllocatorEvents
+}
+
+// ReleaseWindowProbes attaches what HoldWindowProbes has left out.
+func (p *Probes) ReleaseWindowProbes() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.windows.detached = 0
+	return p.attachMissingLinks()
+}
+
 // attachMissingLinks attaches those probes of windows that should be attached and are not, returns first, so that each
 // recorded entry has its return. The caller holds p.mu.
 func (p *Probes) attachMissingLinks() error {

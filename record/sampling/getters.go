@@ -21,7 +21,7 @@ type GetterPolicy struct {
 
 // DefaultGetterPolicy is the policy for getters in recordings with kernel launches. The first check
 // is late enough to record the contexts of busy threads.
-var DefaultGetterPolicy = GetterPolicy{MaxRate: 2000, FirstCheck: 100 * time.Millisecond, Interval: time.Second}
+var DefaultGetterPolicy = GetterPolicy{MaxRate: 2000, FirstCheck: 50 * time.Millisecond, Interval: time.Second}
 
 // GetterPolicyWithoutLaunches is the policy for recordings without launches. Such recordings have
 // few other calls, so probes of getters would be most of the overhead.
