@@ -98,20 +98,25 @@ func (p *Probes) addWindowLinks(executable *link.Executable, probes []library.Pr
 	return p.attachMissingLinks()
 }
 
-// HoldWindowProbes makes AttachLibrary leave out the probes that can be recorded in windows, until ReleaseWindowProbes.
-// They are hit most, so they are attached after all others.
-func (p *Probes) HoldWindowProbes() {
+// HoldFrequentProbes makes AttachLibrary leave out the probes that are hit most, until ReleaseFrequentProbes: those of
+// launches, of allocators and of getters. So they cost nothing while all others are attached.
+func (p *Probes) HoldFrequentProbes() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.windows.detached = overhead.Launches | overhead.AllocatorEvents
+	p.isHolding = true
 }
 
-// ReleaseWindowProbes attaches what HoldWindowProbes has left out.
-func (p *Probes) ReleaseWindowProbes() error {
+// ReleaseFrequentProbes attaches what HoldFrequentProbes has left out.
+func (p *Probes) ReleaseFrequentProbes() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.windows.detached = 0
-	return p.attachMissingLinks()
+	var err error
+	for _, attach := range p.held {
+		err = errors.Join(err, attach())
+	}
+	p.windows.detached, p.isHolding, p.held = 0, false, nil
+	return errors.Join(err, p.attachMissingLinks())
 }
 
 // attachMissingLinks attaches those probes of windows that should be attached and are not, returns first, so that each

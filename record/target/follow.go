@@ -35,7 +35,7 @@ func (s *Set) Attach(probes *probe.Probes, unwinder *unwind.Unwinder, libraries 
 	if err := probes.SetPaused(true); err != nil {
 		return err
 	}
-	probes.HoldWindowProbes()
+	probes.HoldFrequentProbes()
 	for _, l := range libraries {
 		if l.IsMapped {
 			probes.SetAllocatorSource(l.Library, l.Pid)
@@ -50,7 +50,7 @@ func (s *Set) Attach(probes *probe.Probes, unwinder *unwind.Unwinder, libraries 
 		}
 		s.libraries = append(s.libraries, l.Library)
 	}
-	if err := probes.ReleaseWindowProbes(); err != nil {
+	if err := probes.ReleaseFrequentProbes(); err != nil {
 		return err
 	}
 	if err := probes.SetPaused(false); err != nil {
