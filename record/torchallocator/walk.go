@@ -5,6 +5,8 @@ package torchallocator
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 )
 
 // Reasons why one reading fails.
@@ -65,6 +67,14 @@ func newWalk(o *object, l *layout, data []byte, blockBytes uint64) *walk {
 		pools: make(map[uint64]pool), blocks: make([]block, 0, len(o.image.parts)),
 		places: make(map[uint64]int, len(o.image.parts)),
 	}
+}
+
+// grow makes room for more blocks.
+func (w *walk) grow(n int) {
+	w.blocks = slices.Grow(w.blocks, n)
+	places := make(map[uint64]int, len(w.places)+n)
+	maps.Copy(places, w.places)
+	w.places = places
 }
 
 // readBlocks reads all blocks.
