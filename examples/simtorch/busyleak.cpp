@@ -36,7 +36,7 @@ void *tensor(size_t bytes)
 /* Two blocks of most sizes have different requests. */
 size_t kept_size(Random &random)
 {
-	return random.one_in(50) ? (1 << 20) + random.below(4 << 20) : 1 + random.below(4096);
+	return random.one_in(200) ? (1 << 20) + random.below(4 << 20) : 1 + random.below(4096);
 }
 
 void keep(size_t bytes)
@@ -44,11 +44,15 @@ void keep(size_t bytes)
 	kept.push_back({tensor(bytes), bytes});
 }
 
-/* Replaces a tensor by one of the same block size, mostly, and with another request. */
+/* Replaces a tensor by one of the same size, mostly. Others have the same block size, or any. */
 void replace(Kept &old, Random &random)
 {
 	simtorch_free(old.ptr);
-	old.bytes = random.one_in(8) ? kept_size(random) : (old.bytes - 1) / 512 * 512 + 1 + random.below(512);
+	uint64_t kind = random.below(8);
+	if (kind == 0)
+		old.bytes = kept_size(random);
+	else if (kind == 1)
+		old.bytes = (old.bytes - 1) / 512 * 512 + 1 + random.below(512);
 	old.ptr = tensor(old.bytes);
 }
 

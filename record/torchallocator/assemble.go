@@ -37,36 +37,41 @@ func (s *survey) assemble() (*State, error) {
 	return state, firstMismatch(state.Totals)
 }
 
-// memoryOf returns the memory that a block had in the pause. isHot is false if it was read before.
-func (s *survey) memoryOf(at uint64) (data []byte, isHot, ok bool) {
+// memoryOf returns the memory that a block had in the pause, or before if it is cold.
+func (s *survey) memoryOf(at uint64) (data []byte, ok bool) {
 	if data, ok = s.object.image.get(at, s.width()); ok {
-		return data, true, true
+		return data, true
 	}
 	data, ok = s.store.get(at)
-	return data, false, ok && s.isAllocated(data)
+	return data, ok && s.isAllocated(data)
 }
 
 // addActive adds the blocks that can be active to those of the sets.
 func (s *survey) addActive() {
-	img := s.object.image
-	for _, n := range s.store.all() {
-		at := s.store.at[n]
-		if data, ok := img.get(at, s.width()); !ok || s.isActive(at, data) {
-			s.walk.addBlock(at)
-		}
-	}
 	for i := range s.cached {
 		s.heat(s.walk.blocks[i].at, foundTries)
 	}
-	for k, p := range img.parts {
-		if k.length != s.width() || img.pieces[p.piece].IsMissing {
+	s.isHot = append(s.isHot[:0], make([]bool, len(s.store.at))...)
+	for k, p := range s.object.image.parts {
+		if k.length != s.width() || s.object.image.pieces[p.piece].IsMissing {
 			continue
 		}
 		if _, isHot := s.hot[k.at]; !isHot {
 			s.heat(k.at, foundTries) // it was found in the pause
 		}
-		if s.isAllocated(p.data) && s.isActive(k.at, p.data) {
+		n, isKnown := s.store.numbers[k.at]
+		if isKnown {
+			s.isHot[n] = true
+		}
+		isListed := isKnown && s.store.isListed(n)
+		if (isListed || s.isAllocated(p.data)) && s.isActive(k.at, p.data) {
 			s.walk.addBlock(k.at)
+		}
+	}
+	for _, n := range s.store.all() {
+		if s.store.isListed(n) && !s.isHot[n] {
+			s.walk.addBlock(s.store.at[n])
+			s.walk.blocks[len(s.walk.blocks)-1].cold = n + 1
 		}
 	}
 }
@@ -82,7 +87,7 @@ func (s *survey) isActive(at uint64, data []byte) bool {
 		if neighbor == 0 {
 			continue
 		}
-		if other, _, ok := s.memoryOf(neighbor); ok && word(other, link[1]) != at {
+		if other, ok := s.memoryOf(neighbor); ok && word(other, link[1]) != at {
 			return false
 		}
 	}
@@ -93,7 +98,14 @@ func (s *survey) isActive(at uint64, data []byte) bool {
 func (s *survey) decodeNext() error {
 	w := s.walk
 	b := &w.blocks[w.read]
-	data, _, ok := s.memoryOf(b.at)
+	var data []byte
+	ok := b.cold > 0
+	if ok {
+		data = s.store.of(b.cold - 1)
+		ok = s.isAllocated(data)
+	} else {
+		data, ok = s.memoryOf(b.at)
+	}
 	if !ok {
 		s.missing = append(s.missing, b.at)
 		w.read++
@@ -116,7 +128,7 @@ func (s *survey) decodeNext() error {
 // maxChoices bounds the blocks whose requested size is chosen.
 const maxChoices = 12
 
-// choice is a cold block with another requested size behind the pause than before.
+// choice is a cold block with another requested size behind the pause than before. A free block has its last one.
 type choice struct {
 	block     *block
 	requested uint64 // behind the pause
@@ -168,28 +180,35 @@ func kindIndex(isSmall bool) int {
 	return 1
 }
 
-// choices returns the cold blocks that are still allocated behind the pause, with another requested size. Blocks that are
-// not, or that have other neighbors, were in the pause as before, or the statistics would differ. Two blocks with
-// another size or address can have exchanged it, so they are an error.
+// choices returns the cold blocks with another requested size behind the pause. All other members were in the pause as
+// before, or the statistics would differ, but for two cases that are errors: two neighbors can have exchanged their
+// sizes, and a block that exists no more, or has another size, can have exchanged its requested size with another one.
 func (s *survey) choices() (list []choice, err error) {
-	l, resized := &s.layout.blockLayout, 0
+	l, lost := &s.layout.blockLayout, 0
+	resized := make(map[uint64]bool)
 	for _, c := range s.changed {
 		at := s.store.at[c.number]
 		i, isRead := s.walk.places[at]
-		if !isRead || c.data == nil || s.object.image.has(at, s.width()) || !s.isBlock(c.data) ||
-			!s.isAllocated(c.data) {
-			continue
+		if !isRead || s.object.image.has(at, s.width()) {
+			continue // it was read in the pause, or was none
 		}
 		b := &s.walk.blocks[i]
-		if word(c.data, l.size) != b.Bytes || word(c.data, l.ptr) != b.Address || word(c.data, l.pool) != b.pool {
-			resized++
-			continue
-		}
-		if requested := word(c.data, l.requested); requested != b.Requested {
-			list = append(list, choice{b, requested, s.walk.pools[b.pool].isSmall})
+		switch {
+		case c.data == nil || !s.isBlock(c.data):
+			lost++
+		case word(c.data, l.size) != b.Bytes || word(c.data, l.ptr) != b.Address || word(c.data, l.pool) != b.pool:
+			if resized[b.prev] || resized[b.next] {
+				return nil, errChanged
+			}
+			resized[at] = true
+			if word(c.data, l.requested) != b.Requested {
+				lost++
+			}
+		case word(c.data, l.requested) != b.Requested:
+			list = append(list, choice{b, word(c.data, l.requested), s.walk.pools[b.pool].isSmall})
 		}
 	}
-	if resized > 1 || len(list) > maxChoices {
+	if len(list) > maxChoices || lost > 0 && lost+len(list) > 1 {
 		return nil, errChanged
 	}
 	return list, nil

@@ -15,7 +15,8 @@ type blockStore struct {
 	width   int    // bytes that are read of each block
 	data    []byte // of all blocks, by number
 	at      []uint64
-	listed  []int16 // entries of the table with the block; 0: the number is unused
+	listed  []int16 // entries of the table with the block
+	absent  []uint8 // calls of follow since the table had the block
 	numbers map[uint64]int32
 	unused  []int32
 	order   []int32 // numbers in order of address
@@ -46,7 +47,7 @@ func (s *blockStore) get(at uint64) (data []byte, ok bool) {
 // of returns the memory of the block with a number.
 func (s *blockStore) of(n int32) []byte { return s.data[int(n)*s.width:][:s.width:s.width] }
 
-// follow adds the blocks that are new in the table, and deletes those that are gone. It returns the new ones, whose
+// follow adds the blocks that are new in the table, and deletes those that are gone for long. It returns the new ones, whose
 // memory is not read yet.
 func (s *blockStore) follow(t table) (added []int32, err error) {
 	s.entries, s.previous = s.previous, s.entries
@@ -90,11 +91,11 @@ func (s *blockStore) follow(t table) (added []int32, err error) {
 			s.listed[n]++
 		}
 	}
-	s.deleteUnlisted()
+	s.deleteAbsent()
 	if len(s.data) > maxReadBytes {
 		return nil, errTooLarge
 	}
-	return slices.DeleteFunc(added, func(n int32) bool { return s.listed[n] == 0 }), nil
+	return added, nil
 }
 
 // pointer returns the pointer of entry i. ok is false if the entry is empty, or not where its hash puts it.
@@ -112,7 +113,7 @@ func (s *blockStore) add(at uint64) (n int32) {
 		n, s.unused = s.unused[last], s.unused[:last]
 	} else {
 		n = int32(len(s.at))
-		s.at, s.listed = append(s.at, 0), append(s.listed, 0)
+		s.at, s.listed, s.absent = append(s.at, 0), append(s.listed, 0), append(s.absent, 0)
 		s.data = append(s.data, make([]byte, s.width)...)
 	}
 	s.at[n], s.numbers[at], s.isOld = at, n, true
@@ -120,16 +121,29 @@ func (s *blockStore) add(at uint64) (n int32) {
 	return n
 }
 
-// deleteUnlisted deletes the blocks that the table does not have any more.
-func (s *blockStore) deleteUnlisted() {
+// maxAbsent is the number of calls of follow after which a block is deleted that the table does not have. Before, it
+// may be given out again in the same object.
+const maxAbsent = 4
+
+// deleteAbsent deletes the blocks that the table did not have for some calls.
+func (s *blockStore) deleteAbsent() {
 	for n, at := range s.at {
-		if at != 0 && s.listed[n] == 0 {
+		switch {
+		case at == 0:
+		case s.listed[n] > 0:
+			s.absent[n] = 0
+		case s.absent[n] < maxAbsent:
+			s.absent[n]++
+		default:
 			delete(s.numbers, at)
-			s.at[n], s.isOld = 0, true
+			s.at[n], s.absent[n], s.isOld = 0, 0, true
 			s.unused = append(s.unused, int32(n))
 		}
 	}
 }
+
+// isListed reports whether the table had a block at the last call of follow.
+func (s *blockStore) isListed(n int32) bool { return s.listed[n] > 0 }
 
 // all returns the numbers of all blocks in order of address. The caller must not change them.
 func (s *blockStore) all() []int32 {

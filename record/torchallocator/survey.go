@@ -31,6 +31,7 @@ type survey struct {
 	pending []int32 // numbers of blocks that learn reads twice
 	walk    *walk   // of the last pause
 	cached  int     // blocks of the walk that are in a set
+	isHot   []bool  // by number in the store, in assemble
 	changed []change
 	missing []uint64 // blocks that another one points to, and that were not read in the pause
 }
@@ -205,22 +206,48 @@ func (s *survey) learn(head []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := s.object.image.load(slices.Collect(maps.Keys(s.hot)), s.width()); err != nil && !isMisfit(err) {
-		return err
-	}
-	return nil
+	return s.loadHot()
 }
+
+// loadHot loads the hot blocks, and neighbors of new and changed ones that are not known yet. They came after the table
+// was read.
+func (s *survey) loadHot() error {
+	img, list := s.object.image, slices.Collect(maps.Keys(s.hot))
+	for _, n := range s.pending {
+		for _, link := range [2]int{s.layout.prev, s.layout.next} {
+			neighbor := word(s.store.of(n), link)
+			if _, isKnown := s.store.get(neighbor); neighbor != 0 && neighbor%8 == 0 && !isKnown {
+				list = append(list, neighbor)
+			}
+		}
+	}
+	err := img.load(list, s.width())
+	if err == nil {
+		err = s.followLinks(list)
+	}
+	if isMisfit(err) {
+		return nil // they changed meanwhile
+	}
+	return err
+}
+
+// maxGlances bounds the tries of glance. Most fail because the sets change meanwhile.
+const maxGlances = 8
 
 // glance loads the blocks of the sets as they are now: some of them will be given out before the pause.
 func (s *survey) glance() error {
-	if err := s.object.image.prepare(); err != nil {
-		return err
-	}
-	if err := s.object.image.readPieces(s.object.image.pieces); err != nil && !isMisfit(err) {
-		return err
-	}
-	if err := s.readPause(); err != nil && !isMisfit(err) {
-		return err
+	img := s.object.image
+	for range maxGlances {
+		if err := img.prepare(); err != nil {
+			return err
+		}
+		img.missing = 0
+		if err := img.readPieces(img.pieces); err != nil && !isMisfit(err) {
+			return err
+		}
+		if err := s.readPause(); err == nil || !isMisfit(err) {
+			return err
+		}
 	}
 	return nil
 }

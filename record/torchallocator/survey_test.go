@@ -253,3 +253,30 @@ func TestSurveysEqualTheModel(t *testing.T) {
 		t.Error("too few readings were accepted, or the program changed too little during them")
 	}
 }
+
+// BenchmarkSurvey reads 60,000 blocks of a program that pauses shortly; 1,000 of them are cached.
+func BenchmarkSurvey(b *testing.B) {
+	a := newFakeAllocator(newFakeLayout(blockLayouts[0]), 1)
+	var segments []Segment
+	for i := range uint64(600) {
+		var blocks []uint64
+		for k := range uint64(100) {
+			blocks = append(blocks, 1<<20, min(k%60, 1))
+		}
+		segments = append(segments, newSegment(0x7f0000000000+i<<28, Segment{}, blocks...))
+	}
+	a.fill(0, segments)
+	r, err := Open(a, a.variable)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if _, err := r.Read(b.Context(), 0); err != nil {
+		b.Fatal(err)
+	}
+	s := newSurvey(a, &r.objects[0], r.layout)
+	for b.Loop() {
+		if _, err := s.read(b.Context(), r); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

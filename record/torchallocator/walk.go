@@ -58,6 +58,7 @@ type block struct {
 	at                               uint64
 	stream, pool, prev, next         uint64
 	isActive, isMapped, isExpandable bool
+	cold                             int32 // 1 + the number in the store of a survey; 0: it is hot, or there is none
 }
 
 // newWalk returns a walk. data is the memory of the object.
