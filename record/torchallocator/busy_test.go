@@ -31,7 +31,7 @@ type busyProgram struct {
 }
 
 // startBusy starts a program with more environment variables, and waits until it is ready. It works after a newline.
-func startBusy(t *testing.T, env []string, name string, args ...string) *busyProgram {
+func startBusy(t testing.TB, env []string, name string, args ...string) *busyProgram {
 	t.Helper()
 	dir, err := filepath.Abs(simtorchDir)
 	if err != nil {
@@ -69,7 +69,7 @@ func startBusy(t *testing.T, env []string, name string, args ...string) *busyPro
 }
 
 // expect returns the next line, which must begin with a word.
-func (p *busyProgram) expect(t *testing.T, word string) string {
+func (p *busyProgram) expect(t testing.TB, word string) string {
 	t.Helper()
 	if !p.lines.Scan() || !strings.HasPrefix(p.lines.Text(), word) {
 		t.Fatalf("%s printed %q, want %s", p.cmd.Path, p.lines.Text(), word)
@@ -126,7 +126,7 @@ func readBusy(t *testing.T, p *busyProgram, read, pause time.Duration) (b busyRe
 }
 
 // openBusy finds the allocators of a program.
-func openBusy(t *testing.T, p *busyProgram) *Reader {
+func openBusy(t testing.TB, p *busyProgram) *Reader {
 	t.Helper()
 	cache := library.NewCache()
 	defer cache.Close()
@@ -242,6 +242,32 @@ func TestSurveysOfTensorsEqualTheLedger(t *testing.T) {
 			t.Logf("%d readings equal, %d refused", equal, b.refused)
 			if equal < 20 || b.refused > equal/20 {
 				t.Errorf("%d readings equal, %d refused", equal, b.refused)
+			}
+		})
+	}
+}
+
+// BenchmarkIdleBlocks reads the blocks of an idle program: all in one pause, and as a survey.
+func BenchmarkIdleBlocks(b *testing.B) {
+	for _, blocks := range []int{1_000, 10_000, 100_000} {
+		p := startBusy(b, nil, "busyleak", "--blocks", strconv.Itoa(blocks))
+		r := openBusy(b, p)
+		if _, err := r.Read(b.Context(), 0); err != nil {
+			b.Fatal(err)
+		}
+		b.Run(fmt.Sprintf("blocks=%d/pause", blocks), func(b *testing.B) {
+			for b.Loop() {
+				if _, err := r.Read(b.Context(), 0); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		s := newSurvey(r.image.memory, &r.objects[0], r.layout)
+		b.Run(fmt.Sprintf("blocks=%d/survey", blocks), func(b *testing.B) {
+			for b.Loop() {
+				if _, err := s.read(b.Context(), r); err != nil {
+					b.Fatal(err)
+				}
 			}
 		})
 	}

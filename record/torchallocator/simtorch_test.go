@@ -84,13 +84,13 @@ func startSimtorch(t *testing.T, env []string, name string, args ...string) *sim
 }
 
 // openSimtorch finds the allocators of a program.
-func openSimtorch(t *testing.T, cache *library.Cache, pid int) (*Reader, error) {
+func openSimtorch(t testing.TB, cache *library.Cache, pid int) (*Reader, error) {
 	t.Helper()
 	return Open(ProcessMemory(pid), variableOf(t, cache, pid))
 }
 
 // variableOf returns the address of the pointer to the allocator in a program.
-func variableOf(t *testing.T, cache *library.Cache, pid int) uint64 {
+func variableOf(t testing.TB, cache *library.Cache, pid int) uint64 {
 	t.Helper()
 	p, err := process.Open(pid)
 	if err != nil {
