@@ -8,12 +8,13 @@
 
 #include <cstdlib>
 #include <getopt.h>
+#include <poll.h>
 #include <vector>
 
 namespace {
 
 struct Options {
-	unsigned long blocks = 20000, leaks = 500, replaced = 300, tensors = 60, pause_us = 300, ms = 5000, seed = 1;
+	unsigned long blocks = 20000, leaks = 500, replaced = 300, tensors = 60, pause_us = 300, ms = 600000, seed = 1;
 } options;
 
 struct Kept {
@@ -75,6 +76,13 @@ void pause(Random &random)
 		;
 }
 
+/* Returns true if stdin has a byte or is closed. */
+bool has_stdin()
+{
+	struct pollfd stdin_poll = {STDIN_FILENO, POLLIN, 0};
+	return poll(&stdin_poll, 1, 0) > 0;
+}
+
 unsigned long number(const char *text)
 {
 	char *end;
@@ -123,7 +131,7 @@ int main(int argc, char **argv)
 	std::vector<void *> temporaries;
 	unsigned long leaked = 0, replaced = 0;
 	double start = now_ns(), seconds = 0;
-	for (; seconds * 1e3 < (double)options.ms; seconds = (now_ns() - start) / 1e9) {
+	for (; seconds * 1e3 < (double)options.ms && !has_stdin(); seconds = (now_ns() - start) / 1e9) {
 		use_temporaries(random, temporaries);
 		for (; (double)leaked < seconds * (double)options.leaks; leaked++)
 			keep(2048);
@@ -134,6 +142,5 @@ int main(int argc, char **argv)
 	}
 	simtorch_checkpoint();
 	printf("done %zu kept, %.0f events/s\n", kept.size(), (double)simtorch_events() / seconds);
-	wait_for_stdin();
 	return 0;
 }

@@ -182,10 +182,11 @@ func kindIndex(isSmall bool) int {
 
 // choices returns the cold blocks with another requested size behind the pause. All other members were in the pause as
 // before, or the statistics would differ, but for two cases that are errors: two neighbors can have exchanged their
-// sizes, and a block that exists no more, or has another size, can have exchanged its requested size with another one.
+// sizes, and a block with another size or none can have exchanged its request with another one. The memory of a deleted
+// block keeps its last request, until it is used again.
 func (s *survey) choices() (list []choice, err error) {
 	l, lost := &s.layout.blockLayout, 0
-	resized := make(map[uint64]bool)
+	moved := make(map[uint64]bool)
 	for _, c := range s.changed {
 		at := s.store.at[c.number]
 		i, isRead := s.walk.places[at]
@@ -193,19 +194,20 @@ func (s *survey) choices() (list []choice, err error) {
 			continue // it was read in the pause, or was none
 		}
 		b := &s.walk.blocks[i]
-		switch {
-		case c.data == nil || !s.isBlock(c.data):
-			lost++
-		case word(c.data, l.size) != b.Bytes || word(c.data, l.ptr) != b.Address || word(c.data, l.pool) != b.pool:
-			if resized[b.prev] || resized[b.next] {
+		isSame := c.data != nil && s.isBlock(c.data) && word(c.data, l.size) == b.Bytes &&
+			word(c.data, l.ptr) == b.Address && word(c.data, l.pool) == b.pool
+		if !isSame {
+			if moved[b.prev] || moved[b.next] {
 				return nil, errChanged
 			}
-			resized[at] = true
-			if word(c.data, l.requested) != b.Requested {
-				lost++
-			}
-		case word(c.data, l.requested) != b.Requested:
+			moved[at] = true
+		}
+		switch {
+		case c.data != nil && word(c.data, l.requested) == b.Requested:
+		case isSame:
 			list = append(list, choice{b, word(c.data, l.requested), s.walk.pools[b.pool].isSmall})
+		default:
+			lost++
 		}
 	}
 	if len(list) > maxChoices || lost > 0 && lost+len(list) > 1 {

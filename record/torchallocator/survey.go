@@ -189,7 +189,7 @@ func (s *survey) learn(head []byte) error {
 	}
 	s.pending = s.pending[:0]
 	err = s.store.read(s.store.all(), func(n int32, data []byte) {
-		if isNew[n] || !bytes.Equal(data, s.store.of(n)) {
+		if isNew[n] || !bytes.Equal(data, s.store.of(n)) || data[s.layout.allocated] != 1 {
 			s.pending = append(s.pending, n)
 			copy(s.store.of(n), data)
 		}
@@ -322,8 +322,9 @@ func (s *survey) followLinks(list []uint64) error {
 // isBlock reports whether memory can be a block of this allocator.
 func (s *survey) isBlock(data []byte) bool {
 	l := &s.layout.blockLayout
-	if data[l.allocated] > 1 || data[l.allocated+1] > 1 || int(data[blockDeviceOffset]) != s.object.device ||
-		!isSize(word(data, l.size)) || word(data, l.ptr) == 0 {
+	if s.walk == nil || data[l.allocated] > 1 || data[l.allocated+1] > 1 || int(data[blockDeviceOffset]) != s.object.device ||
+		!isSize(word(data, l.size)) ||
+		word(data, l.ptr) == 0 {
 		return false
 	}
 	_, isKnown := s.walk.pools[word(data, l.pool)]
