@@ -322,9 +322,9 @@ func (s *survey) followLinks(list []uint64) error {
 // isBlock reports whether memory can be a block of this allocator.
 func (s *survey) isBlock(data []byte) bool {
 	l := &s.layout.blockLayout
-	if s.walk == nil || data[l.allocated] > 1 || data[l.allocated+1] > 1 || int(data[blockDeviceOffset]) != s.object.device ||
-		!isSize(word(data, l.size)) ||
-		word(data, l.ptr) == 0 {
+	areFlags := data[l.allocated] <= 1 && data[l.allocated+1] <= 1
+	isHere := int(data[blockDeviceOffset]) == s.object.device && word(data, l.ptr) != 0
+	if s.walk == nil || !areFlags || !isHere || !isSize(word(data, l.size)) {
 		return false
 	}
 	_, isKnown := s.walk.pools[word(data, l.pool)]
