@@ -194,6 +194,7 @@ type blockWatch struct {
 	cancel   context.CancelFunc   // ends run
 	window   chan struct{}        // receives an element when a window of events begins
 	tried    chan struct{}        // closed after tryReading
+	cost     time.Duration        // processor time of the last reading of all devices
 
 	mu     sync.Mutex
 	begin  time.Time // of the first request
@@ -244,6 +245,16 @@ const openPause = time.Second
 // minReadingPause is the shortest time between a reading and one that a window asks for.
 const minReadingPause = 300 * time.Millisecond
 
+// readingShare is the time between two readings for each unit of processor time that a reading takes: readings take 2 %
+// of a processor at most.
+const readingShare = 50
+
+// pauseFor returns the time until the next reading, if one after a time was asked for. It grows with the cost of the last
+// reading, but the blocks never count as unknown between two readings.
+func (w *blockWatch) pauseFor(asked time.Duration) time.Duration {
+	return max(asked, min(readingShare*w.cost, readingAge/2))
+}
+
 // run waits for a request, and reads until ctx ends, or the process ends or executes another program. It looks for the
 // allocator before, and tries to read it, so that its events can be sampled at once.
 func (w *blockWatch) run(ctx context.Context) {
@@ -260,7 +271,7 @@ func (w *blockWatch) run(ctx context.Context) {
 	defer blocks.Stop()
 	defer totals.Stop()
 	for w.readAll(ctx) {
-		blocks.Reset(request.every)
+		blocks.Reset(w.pauseFor(request.every))
 		if !w.wait(ctx, &request, blocks.C, totals.C) {
 			return
 		}
@@ -289,7 +300,7 @@ func (w *blockWatch) wait(ctx context.Context, request *blockRequest, blocks, to
 		case <-blocks:
 			return true
 		case <-w.window:
-			if time.Since(last) >= minReadingPause {
+			if time.Since(last) >= w.pauseFor(minReadingPause) {
 				return true
 			}
 		case *request = <-w.requests:
@@ -351,8 +362,10 @@ func (w *blockWatch) readAll(ctx context.Context) bool {
 			return w.refuse(err)
 		}
 	}
+	w.cost = 0
 	for device := range w.memory.Devices() {
 		r, err := w.memory.Read(ctx, device)
+		w.cost += r.Processor
 		switch {
 		case ctx.Err() != nil:
 			return false
@@ -363,7 +376,7 @@ func (w *blockWatch) readAll(ctx context.Context) bool {
 			w.send(device, nil, r.Refused)
 		default:
 			w.note("", false)
-			w.send(device, r.State, nil)
+			w.cost += threadTime(func() { w.send(device, r.State, nil) })
 		}
 	}
 	return true
@@ -404,71 +417,4 @@ func (w *blockWatch) send(device int, state *torchallocator.State, err error) {
 		w.known[device] = known
 	}
 	w.session.pipeline.writer.Send(known.update(state, row))
-}
-
-// knownBlocks are the segments and blocks of a device at the last reading.
-type knownBlocks struct {
-	entries  map[blockKey]blockEntry
-	readings int
-}
-
-// blockKey names a segment or a block.
-type blockKey struct {
-	address   uint64
-	isSegment bool
-}
-
-// blockEntry is a segment or a block, as its last row. reading is the number of the last reading that had it.
-type blockEntry struct {
-	row     format.Row
-	reading int
-}
-
-// update returns the rows of a reading: what changed since the last one. row has the columns that all rows share.
-func (k *knownBlocks) update(state *torchallocator.State, row format.Row) (rows []format.Row) {
-	first := row
-	first.Name, first.Value, first.Bytes = format.BlocksRead, float64(state.CountBlocks()), int64(state.ReadBytes)
-	if k.readings%completeReadings == 0 {
-		first.Message = format.BlocksComplete
-		k.entries = make(map[blockKey]blockEntry)
-	}
-	k.readings++
-	changed := k.addChanged(allocatorBlockRows(state, row))
-	rows = append(rows, first)
-	for key, e := range k.entries {
-		if e.reading == k.readings {
-			continue
-		}
-		gone := row
-		gone.Name, gone.Ptr = format.BlockGone, e.row.Ptr
-		if key.isSegment {
-			gone.Name = format.BlockSegmentGone
-		}
-		rows = append(rows, gone)
-		delete(k.entries, key)
-	}
-	return append(rows, changed...)
-}
-
-// addChanged marks the segments and blocks of a reading as known, and returns those that are new or changed.
-func (k *knownBlocks) addChanged(rows []format.Row) (changed []format.Row) {
-	for _, r := range rows {
-		if r.Name == format.BlockCached {
-			continue
-		}
-		key := blockKey{uint64(r.Ptr), r.Name == format.BlockSegment || r.Name == format.BlockMappedRange}
-		old, isKnown := k.entries[key]
-		if !isKnown || !isSameBlock(&old.row, &r) {
-			changed = append(changed, r)
-		}
-		k.entries[key] = blockEntry{r, k.readings}
-	}
-	return changed
-}
-
-// isSameBlock reports whether two rows say the same of a segment or a block.
-func isSameBlock(a, b *format.Row) bool {
-	return a.Name == b.Name && a.Bytes == b.Bytes && a.Value == b.Value && a.Stream == b.Stream &&
-		a.SrcPtr == b.SrcPtr &&
-		a.Message == b.Message
 }

@@ -49,6 +49,34 @@ func (b testBlocks) applyBlockRow(r *format.Row, segments map[int64]int64) {
 	}
 }
 
+func TestPauseBetweenReadings(t *testing.T) {
+	testclass.Unit(t)
+	for _, c := range []struct{ cost, asked, want time.Duration }{
+		{0, time.Second, time.Second},
+		{10 * time.Millisecond, time.Second, time.Second},
+		{40 * time.Millisecond, time.Second, 2 * time.Second},
+		{40 * time.Millisecond, minReadingPause, 2 * time.Second},
+		{time.Second, time.Second, readingAge / 2},
+		{time.Second, time.Minute, time.Minute},
+	} {
+		if got := (&blockWatch{cost: c.cost}).pauseFor(c.asked); got != c.want {
+			t.Errorf("a reading of %v, asked for one after %v: %v, want %v", c.cost, c.asked, got, c.want)
+		}
+	}
+}
+
+func TestThreadTime(t *testing.T) {
+	testclass.Unit(t)
+	used := threadTime(func() {
+		for begin := time.Now(); time.Since(begin) < 20*time.Millisecond; {
+		}
+		time.Sleep(50 * time.Millisecond)
+	})
+	if used <= 0 || used > 30*time.Millisecond {
+		t.Errorf("%v", used)
+	}
+}
+
 // TestBlocksAtRegularTimes reads the blocks of a program with two devices, whose allocator events are not recorded. Each
 // reading must equal the ledger.
 func TestBlocksAtRegularTimes(t *testing.T) {

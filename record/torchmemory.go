@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"time"
 
@@ -47,6 +48,8 @@ type TorchReading struct {
 	// State is nil if the reading was refused. If Refused is not nil as well, the state is not proved.
 	State   *torchallocator.State
 	Refused error // nil, or the reason, such as *torchallocator.BusyError or *torchallocator.UnknownLayoutError
+	// Processor is the processor time of the reading.
+	Processor time.Duration
 	// Holder is the thread that held the allocator's lock during the whole reading, nil if none did.
 	Holder *LockHolder
 }
@@ -157,7 +160,7 @@ func (m *TorchMemory) read(ctx context.Context, device int) (TorchReading, error
 	r := TorchReading{Device: device, UnixNs: time.Now().UnixNano()}
 	limited, cancel := context.WithTimeout(ctx, torchMemoryTime)
 	defer cancel()
-	r.State, r.Refused = m.reader.Read(limited, device)
+	r.Processor = threadTime(func() { r.State, r.Refused = m.reader.Read(limited, device) })
 	if r.State != nil {
 		r.UnixNs = clock.New().UnixNs(uint64(r.State.AtNs))
 	}
@@ -175,6 +178,15 @@ func (m *TorchMemory) read(ctx context.Context, device int) (TorchReading, error
 		return r, r.Refused
 	}
 	return r, nil
+}
+
+// threadTime runs do, and returns the processor time that it took.
+func threadTime(do func()) time.Duration {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	begin := clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID)
+	do()
+	return time.Duration(clock.ReadNs(unix.CLOCK_THREAD_CPUTIME_ID) - begin)
 }
 
 // checkProgram returns an error if the process has ended, if another one has its pid, or if it executed another program.

@@ -75,6 +75,7 @@ build_engine renamed -Dexecute=run_graph
 program="-O1 -fno-omit-frame-pointer -rdynamic -L$out -Wl,--no-as-needed -lc10_cuda -lc10 $cuda"
 build tensors tensors.cpp $program
 build tensorleak tensorleak.cpp $program
+build busyleak busyleak.cpp $program
 # Programs load the libraries of their own folder.
 for variant in stripped other renamed silent; do
 	[ $variant = silent ] || cp -u "$out/libc10.so" "$out/$variant/"

@@ -13,8 +13,9 @@ import (
 type object struct {
 	address uint64
 	device  int
-	bytes   uint64 // at most
-	image   *image // what readings of its blocks use
+	bytes   uint64  // at most
+	image   *image  // what readings of its blocks use
+	survey  *survey // reads its blocks in short pauses; nil: it has paused for long enough
 }
 
 // Open finds the allocators of a process. variable is the address of c10::cuda::CUDACachingAllocator::allocator, a

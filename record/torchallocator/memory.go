@@ -213,6 +213,18 @@ func (img *image) get(at, length uint64) (data []byte, ok bool) {
 	return p.data, true
 }
 
+// has reports whether a part was loaded and could be read.
+func (img *image) has(at, length uint64) bool {
+	p := img.parts[key{at, length}]
+	return p != nil && !img.pieces[p.piece].IsMissing
+}
+
+// drop leaves a part out of later readings.
+func (img *image) drop(at, length uint64) {
+	delete(img.parts, key{at, length})
+	img.isLoaded = true // so that prepare plans the pieces again
+}
+
 // fetch loads one part and returns it.
 func (img *image) fetch(at, length uint64) (data []byte, err error) {
 	if err := img.load([]uint64{at}, length); err != nil {

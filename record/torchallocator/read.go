@@ -46,19 +46,39 @@ func (r *Reader) Read(ctx context.Context, device int) (*State, error) {
 // read is Read without a reading of an allocator whose lock is held.
 func (r *Reader) read(ctx context.Context, o *object) (*State, error) {
 	if l := r.known(); l != nil {
-		w := &window{r: r, object: o, device: l.deviceLayout}
+		state, err := r.readKnown(ctx, o, l)
+		if err == nil || !isMisfit(err) {
+			return state, err
+		}
+		o.survey = nil
+	}
+	return r.search(ctx, o)
+}
+
+// readKnown reads the blocks with a known layout: all of them in one pause, or those that change if the pauses are too
+// short.
+func (r *Reader) readKnown(ctx context.Context, o *object, l *layout) (*State, error) {
+	if o.survey == nil {
+		w := &window{r: r, object: o, device: l.deviceLayout, quiet: r.quiet, maxTries: maxInterruptedTries}
 		var state *State
 		err := w.run(ctx, func() (err error) {
 			state, err = readLayout(o, l, l.blockLayout.bytes())
 			return err
 		})
-		if err == nil {
+		switch {
+		case err == nil:
 			return w.finish(state), nil
-		} else if !isMisfit(err) {
+		case err != errInterrupted:
 			return nil, err
 		}
+		o.image.forget()
 	}
-	return r.search(ctx, o)
+	s := o.surveyWith(r.image.memory, l)
+	state, err := s.read(ctx, r)
+	if err == nil && len(s.store.numbers) < minLargeParts/4 {
+		o.survey = nil
+	}
+	return state, err
 }
 
 // readLayout reads the blocks with one layout, and blockBytes of each block. The state has no times.

@@ -62,7 +62,7 @@ var (
 
 // searchDevice reads the blocks of a device, and finds the layout of blocks.
 func (r *Reader) searchDevice(ctx context.Context, o *object, device deviceLayout) (state *State, err error) {
-	w := &window{r: r, object: o, device: device}
+	w := &window{r: r, object: o, device: device, quiet: r.quiet}
 	var found layout
 	err = w.run(ctx, func() (err error) {
 		state, found, err = r.tryLayouts(o, device)

@@ -84,13 +84,13 @@ func startSimtorch(t *testing.T, env []string, name string, args ...string) *sim
 }
 
 // openSimtorch finds the allocators of a program.
-func openSimtorch(t *testing.T, cache *library.Cache, pid int) (*Reader, error) {
+func openSimtorch(t testing.TB, cache *library.Cache, pid int) (*Reader, error) {
 	t.Helper()
 	return Open(ProcessMemory(pid), variableOf(t, cache, pid))
 }
 
 // variableOf returns the address of the pointer to the allocator in a program.
-func variableOf(t *testing.T, cache *library.Cache, pid int) uint64 {
+func variableOf(t testing.TB, cache *library.Cache, pid int) uint64 {
 	t.Helper()
 	p, err := process.Open(pid)
 	if err != nil {
@@ -172,19 +172,46 @@ func readLedger(t *testing.T, path string, devices int) []*memoryTruth {
 		truths[i] = newMemoryTruth()
 	}
 	for lines := bufio.NewScanner(file); lines.Scan(); {
-		f := strings.Split(lines.Text(), "\t")
-		if f[0] != "event" || f[5] == "snapshot" || f[5] == "oom" {
+		if !strings.HasPrefix(lines.Text(), "event\t") {
 			continue
 		}
-		var n [15]uint64
-		for i := 6; i < len(n); i++ {
-			if n[i], err = strconv.ParseUint(f[i], 0, 64); err != nil {
-				t.Fatal(err)
-			}
+		e, err := parseEvent(lines.Text())
+		if err != nil {
+			t.Fatal(err)
 		}
-		truths[n[9]].apply(f[5], Block{Address: n[6], Bytes: n[14], Requested: n[7]}, n[8], PoolID{n[10], n[11]})
+		e.apply(truths)
 	}
 	return truths
+}
+
+// ledgerEvent is an event of a ledger.
+type ledgerEvent struct {
+	startNs int64
+	action  string
+	numbers [15]uint64 // by column, from the address on
+}
+
+// parseEvent parses the line of an event.
+func parseEvent(line string) (e ledgerEvent, err error) {
+	f := strings.Split(line, "\t")
+	e.action = f[5]
+	if e.startNs, err = strconv.ParseInt(f[1], 10, 64); err != nil {
+		return e, err
+	}
+	for i := 6; i < len(e.numbers); i++ {
+		if e.numbers[i], err = strconv.ParseUint(f[i], 0, 64); err != nil {
+			return e, err
+		}
+	}
+	return e, nil
+}
+
+// apply applies the event to the device that it belongs to.
+func (e *ledgerEvent) apply(truths []*memoryTruth) {
+	if n := &e.numbers; e.action != "snapshot" && e.action != "oom" {
+		b := Block{Address: n[6], Bytes: n[14], Requested: n[7]}
+		truths[n[9]].apply(e.action, b, n[8], PoolID{n[10], n[11]})
+	}
 }
 
 // apply applies an event. The requested size of a segment is its size.

@@ -5,6 +5,8 @@ package torchallocator
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 )
 
 // Reasons why one reading fails.
@@ -56,6 +58,7 @@ type block struct {
 	at                               uint64
 	stream, pool, prev, next         uint64
 	isActive, isMapped, isExpandable bool
+	cold                             int32 // 1 + the number in the store of a survey; 0: it is hot, or there is none
 }
 
 // newWalk returns a walk. data is the memory of the object.
@@ -65,6 +68,14 @@ func newWalk(o *object, l *layout, data []byte, blockBytes uint64) *walk {
 		pools: make(map[uint64]pool), blocks: make([]block, 0, len(o.image.parts)),
 		places: make(map[uint64]int, len(o.image.parts)),
 	}
+}
+
+// grow makes room for more blocks.
+func (w *walk) grow(n int) {
+	w.blocks = slices.Grow(w.blocks, n)
+	places := make(map[uint64]int, len(w.places)+n)
+	maps.Copy(places, w.places)
+	w.places = places
 }
 
 // readBlocks reads all blocks.

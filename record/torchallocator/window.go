@@ -5,6 +5,7 @@ package torchallocator
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -17,6 +18,8 @@ type window struct {
 
 	atNs, endNs      int64
 	tries            int
+	maxTries         int           // of run; 0: no limit
+	quiet            time.Duration // of a pause
 	calls, readBytes int
 }
 
@@ -24,10 +27,21 @@ type window struct {
 const (
 	quietTime = 50 * time.Microsecond // for so long, the head must not have changed
 	spinTime  = 2 * time.Millisecond  // after which it sleeps for as long
+
+	shortQuietTime = 20 * time.Microsecond // of a program whose pauses are short
+)
+
+// errInterrupted is the reason if the pauses are too short for a reading of all blocks.
+var errInterrupted = fmt.Errorf("%w: its pauses are too short to read all blocks in one", ErrBusy)
+
+// A reading of as many parts in one pause is given up after some tries that were interrupted.
+const (
+	minLargeParts       = 1024
+	maxInterruptedTries = 2
 )
 
 // run runs work, which reads memory, until the allocator changed nothing meanwhile. Then it returns the error of work.
-// It returns *BusyError when ctx is done.
+// It returns *BusyError when ctx is done, and errInterrupted after maxTries of a large image.
 func (w *window) run(ctx context.Context, work func() error) error {
 	held := holder{now: w.r.now}
 	mustLearn := true // what parts the work needs
@@ -65,6 +79,9 @@ func (w *window) run(ctx context.Context, work func() error) error {
 		if isPause {
 			return workErr
 		}
+		if w.maxTries > 0 && w.tries >= w.maxTries && len(w.object.image.parts) >= minLargeParts {
+			return errInterrupted
+		}
 	}
 	return held.busy(w.tries)
 }
@@ -85,7 +102,7 @@ func (w *window) waitForPause(ctx context.Context, held *holder) (head []byte, e
 		held.see(&w.device, next)
 		if !w.device.isQuiet(next) || !w.device.haveSameHead(last, next) {
 			last, next, since = next, last, now
-		} else if now-since >= w.r.quiet.Nanoseconds() {
+		} else if now-since >= w.quiet.Nanoseconds() {
 			return next, nil
 		}
 		if now-begin > spinTime.Nanoseconds() {
