@@ -195,12 +195,42 @@ func testBusy(t *testing.T, blocks, n, maxRefused int, pause time.Duration) {
 	}
 }
 
-// TestBusyLeakEqualsTheLedger reads programs with many blocks and short pauses. Half of the readings may be refused,
+// TestBusyLeakEqualsTheLedger reads a program with many blocks and short pauses. Half of the readings may be refused,
 // because other programs can use the processors.
 func TestBusyLeakEqualsTheLedger(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
-	for _, blocks := range []int{20_000, 60_000} {
-		t.Run(fmt.Sprintf("blocks=%d", blocks), func(t *testing.T) { testBusy(t, blocks, 4, 2, 50*time.Millisecond) })
+	testBusy(t, 20_000, 6, 3, 50*time.Millisecond)
+}
+
+// TestSearchOfBusyLeaks finds the layout of such programs while they work. One reading of two may be refused.
+func TestSearchOfBusyLeaks(t *testing.T) {
+	testclass.Root(t)
+	for _, blocks := range []int{1_000, 20_000, 60_000} {
+		t.Run(fmt.Sprintf("blocks=%d", blocks), func(t *testing.T) {
+			p := startBusy(t, nil, "busyleak", "--blocks", strconv.Itoa(blocks))
+			if _, err := io.WriteString(p.stdin, "\n"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Millisecond)
+			var b busyReadings
+			for range 10 {
+				r := openBusy(t, p)
+				r.library = "" // it has not seen this library
+				for found := len(b.states); len(b.states) == found && b.refused < 10; {
+					b.add(t, func(ctx context.Context) (*State, error) { return r.Read(ctx, 0) })
+				}
+			}
+			time.Sleep(500 * time.Millisecond) // events after the last reading
+			if _, err := io.WriteString(p.stdin, "\n"); err != nil {
+				t.Fatal(err)
+			}
+			rate := p.expect(t, "done")
+			equal := compareWithLedger(t, p.ledger, b.states)
+			t.Logf("%s: %d searches equal, %d readings refused, ms %.0f", rate, equal, b.refused, b.took)
+			if equal < 10 {
+				t.Errorf("%d of 10 searches equal, %d readings refused", equal, b.refused)
+			}
+		})
 	}
 }
 

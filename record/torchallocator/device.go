@@ -22,8 +22,11 @@ func isEmpty(data []byte, at uint64) bool {
 	return false
 }
 
+// tableFinder returns the offsets of tables of pointers to count blocks in the memory of an object.
+type tableFinder func(img *image, data []byte, count uint64) (offsets []int, err error)
+
 // deviceLayouts returns the layouts that the memory of a device's allocator may have.
-func deviceLayouts(o *object, data []byte) (list []deviceLayout, err error) {
+func deviceLayouts(o *object, data []byte, findActive tableFinder) (list []deviceLayout, err error) {
 	l := deviceLayout{}
 	var ok bool
 	if l.pools, ok = findPools(data, o.address, 0, nil); !ok {

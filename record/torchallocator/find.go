@@ -16,6 +16,8 @@ type object struct {
 	bytes   uint64  // at most
 	image   *image  // what readings of its blocks use
 	survey  *survey // reads its blocks in short pauses; nil: it has paused for long enough
+	// likely are surveys with layouts that nothing has verified yet.
+	likely []*survey
 }
 
 // Open finds the allocators of a process. variable is the address of c10::cuda::CUDACachingAllocator::allocator, a

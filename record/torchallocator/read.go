@@ -145,7 +145,7 @@ func (r *Reader) heldLayouts(o *object) (list []layout) {
 	if err != nil {
 		return nil
 	}
-	devices, err := deviceLayouts(o, data)
+	devices, err := deviceLayouts(o, data, findActive)
 	if err != nil {
 		return nil
 	}

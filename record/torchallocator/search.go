@@ -19,6 +19,11 @@ const (
 func (r *Reader) search(ctx context.Context, o *object) (*State, error) {
 	failed := error(errNoStatistics)
 	for misfits := 0; misfits < maxMisfits && ctx.Err() == nil; {
+		if len(o.likely) > 0 {
+			if state, err := r.searchBusy(ctx, o, nil); err == nil || !isMisfit(err) {
+				return state, err
+			}
+		}
 		o.image.forget()
 		atNs := r.now() // the first event of an allocator comes after its first memory
 		data, err := readObject(o.image, o)
@@ -28,18 +33,28 @@ func (r *Reader) search(ctx context.Context, o *object) (*State, error) {
 		if isEmpty(data, o.address) {
 			return &State{Device: o.device, AtNs: atNs, EndNs: atNs, Tries: 1}, nil
 		}
-		devices, err := deviceLayouts(o, data)
+		devices, err := deviceLayouts(o, data, findActive)
 		if err != nil && !isMisfit(err) {
 			return nil, err
 		}
+		isBusy := len(devices) == 0
 		for _, device := range devices {
 			state, err := r.searchDevice(ctx, o, device)
-			if err == nil {
+			switch {
+			case err == nil:
 				return state, nil
-			} else if !isMisfit(err) {
+			case errors.Is(err, errInterrupted):
+				isBusy = true
+			case !isMisfit(err):
 				return nil, err
+			default:
+				failed = err
 			}
-			failed = err
+		}
+		if isBusy {
+			if state, err := r.searchBusy(ctx, o, data); err == nil || !isMisfit(err) {
+				return state, err
+			}
 		}
 		again, err := readObject(newImage(r.image.memory), o)
 		if len(devices) > 0 || err == nil && bytes.Equal(again, data) {
@@ -60,9 +75,10 @@ var (
 	errAmbiguous    = errors.New("several layouts add up to the allocator's statistics")
 )
 
-// searchDevice reads the blocks of a device, and finds the layout of blocks.
+// searchDevice reads the blocks of a device, and finds the layout of blocks. It returns errInterrupted if the pauses of
+// an allocator with many blocks are too short.
 func (r *Reader) searchDevice(ctx context.Context, o *object, device deviceLayout) (state *State, err error) {
-	w := &window{r: r, object: o, device: device, quiet: r.quiet}
+	w := &window{r: r, object: o, device: device, quiet: r.quiet, maxTries: maxInterruptedTries}
 	var found layout
 	err = w.run(ctx, func() (err error) {
 		state, found, err = r.tryLayouts(o, device)
