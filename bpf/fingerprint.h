@@ -60,11 +60,13 @@ static __always_inline __u64 sequence_check_period(__u32 checks)
 /* A path that was wrong this many times is no longer used. */
 #define MAX_AMBIGUOUS 8
 
-/* Returns 1 for classes of frequent calls, whose stacks are inferred. */
-static __always_inline int can_infer(__u32 class)
+/*
+ * Returns 1 for classes of calls that are rare in most programs: driver memory calls and waits. They are always
+ * unwound without a ration. With one, they are unwound as long as checks are, and inferred otherwise.
+ */
+static __always_inline int is_rare(__u32 class)
 {
-	return class == CLASS_LAUNCH || class == CLASS_COPY || class == CLASS_API || class == CLASS_ALLOCATOR ||
-	       class == CLASS_COLLECTIVE || class == CLASS_ENGINE;
+	return class == CLASS_MEMORY || class == CLASS_SYNC;
 }
 
 /* Selects a random 1 in n of the calls, by a hash of the start time. n is a power of two. */
@@ -131,6 +133,17 @@ static __always_inline int try_cached_stack(struct thread *t, struct class_stats
 	if (hits < MATURE_HITS)
 		k->hits++;
 	return use_cached_stack(t, s, c, k);
+}
+
+/* Makes the unwinding of a call of a rare class a check of its cached stack, if there is one. */
+static __always_inline void check_rare(struct thread *t, struct cached_stack *k)
+{
+	if (!k || k->ambiguous || is_provisional(k->stack_id))
+		return;
+	if (k->hits < MATURE_HITS)
+		k->hits++;
+	t->check_weight = 1;
+	t->expected_stack = k->stack_id;
 }
 
 /* Returns 1 if the sequence predicts the stack and this call is not chosen for a check. */
@@ -222,6 +235,7 @@ static __always_inline __u64 call_discriminator(__u32 class, const struct event 
 	case CLASS_LAUNCH:
 		return e->src;
 	case CLASS_ALLOCATOR:
+	case CLASS_MEMORY:
 		return rough_size(e->bytes);
 	case CLASS_COPY:
 		return 0;
@@ -266,16 +280,20 @@ static __always_inline int infer(struct pt_regs *ctx, struct thread *t, const st
 	struct cached_stack *k;
 	__u64 h, sequence;
 
-	if (!can_infer(spec->class))
+	if (is_rare(spec->class) && !unwind_spacing)
 		return 0;
 	h = mix(mix(mix((__u64)e->pid << 32 | e->tid, REG_SP(ctx)), caller_pc), e->call);
 	h = mix(h, call_discriminator(spec->class, e));
 	/* Python frames use no C stack, so two lines or callers at the same depth differ in nothing else. */
-	if (spec->class == CLASS_ALLOCATOR)
+	if (spec->class == CLASS_ALLOCATOR || is_rare(spec->class))
 		h = python_chain(t, e->pid, h);
 	t->fingerprint = h;
 	t->level = LEVEL_CALL;
 	k = find_cached(e->pid, h);
+	if (is_rare(spec->class) && may_unwind(t, e->start_ns, URGENCY_CHECK)) {
+		check_rare(t, k);
+		return 0;
+	}
 	if (!k)
 		return 0;
 	if (!k->ambiguous)
@@ -349,15 +367,10 @@ static __always_inline void give_provisional_stack(struct thread *t, struct clas
 /* Allocations of at least this many bytes do not wait for the stacks of launches. */
 #define URGENT_BYTES (1 << 20)
 
-/*
- * Returns how urgently a call needs its stack, or 0 if it must be unwound: driver memory calls and
- * waits are few, and their fingerprints are not cached.
- */
+/* Returns how urgently a call needs its stack. */
 static __always_inline __u32 urgency_of(const struct call_spec *spec, const struct event *e)
 {
-	if (!can_infer(spec->class))
-		return 0;
-	if (spec->class == CLASS_ALLOCATOR && (__s64)e->bytes >= URGENT_BYTES)
+	if (is_rare(spec->class) || (spec->class == CLASS_ALLOCATOR && (__s64)e->bytes >= URGENT_BYTES))
 		return URGENCY_LARGE;
 	return URGENCY_NEW;
 }

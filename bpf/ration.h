@@ -24,7 +24,7 @@
 #define URGENCY_CHECK 1       /* checks of inferred stacks */
 #define URGENCY_FIRST_CHECK 2 /* the first checks of a fingerprint */
 #define URGENCY_NEW 3         /* calls with a new fingerprint */
-#define URGENCY_LARGE 4       /* large allocations with a new fingerprint */
+#define URGENCY_LARGE 4       /* memory calls, waits and large allocations with a new fingerprint */
 
 /* Unwinding that took longer was interrupted by other tasks. */
 #define MAX_UNWIND_NS 300000

@@ -106,7 +106,7 @@ static __always_inline void capture_stack(struct pt_regs *ctx, struct thread *t,
 	__u32 urgency = urgency_of(spec, e);
 
 	/* A check of a cached stack has been granted or refused already. */
-	if (t->is_rationed || (urgency && !t->expected_stack && !may_unwind(t, e->start_ns, urgency))) {
+	if (t->is_rationed || (!t->expected_stack && !may_unwind(t, e->start_ns, urgency))) {
 		give_provisional_stack(t, s, e);
 		return;
 	}

@@ -63,6 +63,28 @@ func (b *blockReaders) prepare(libraries []target.Library) {
 	}
 }
 
+// maxPrepareWait limits how long attaching waits until blocks were read once. The first reading searches the layout, and
+// waits for pauses of the allocator. In busy programs it takes about a second.
+const maxPrepareWait = 1500 * time.Millisecond
+
+// awaitPrepared waits until all processes of prepare were read once, or could not be read, but not for long.
+func (b *blockReaders) awaitPrepared() {
+	b.mu.Lock()
+	var watches []*blockWatch
+	for pid := range b.prepared {
+		watches = append(watches, b.watches[pid])
+	}
+	b.mu.Unlock()
+	limit := time.After(maxPrepareWait)
+	for _, w := range watches {
+		select {
+		case <-w.tried:
+		case <-limit:
+			return
+		}
+	}
+}
+
 // cancel ends all goroutines. A nil blockReaders has none.
 func (b *blockReaders) cancel() {
 	if b == nil {
@@ -112,7 +134,7 @@ func (b *blockReaders) start(pid int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &blockWatch{
 		session: b.session, pid: pid, known: make(map[int]*knownBlocks), cancel: cancel,
-		window: make(chan struct{}, 1), requests: make(chan blockRequest, 2),
+		window: make(chan struct{}, 1), requests: make(chan blockRequest, 2), tried: make(chan struct{}),
 	}
 	if b.every > 0 {
 		w.request(b.every, b.totals)
@@ -171,6 +193,7 @@ type blockWatch struct {
 	openAt   time.Time            // when to look for the allocator again
 	cancel   context.CancelFunc   // ends run
 	window   chan struct{}        // receives an element when a window of events begins
+	tried    chan struct{}        // closed after tryReading
 	cost     time.Duration        // processor time of the last reading of all devices
 
 	mu     sync.Mutex
@@ -233,9 +256,11 @@ func (w *blockWatch) pauseFor(asked time.Duration) time.Duration {
 }
 
 // run waits for a request, and reads until ctx ends, or the process ends or executes another program. It looks for the
-// allocator before, so that the first reading comes soon.
+// allocator before, and tries to read it, so that its events can be sampled at once.
 func (w *blockWatch) run(ctx context.Context) {
 	w.memory, _ = OpenTorchMemory(ctx, w.pid) // readAll tries again, and notes the error
+	w.tryReading(ctx)
+	close(w.tried)
 	var request blockRequest
 	select {
 	case request = <-w.requests:
@@ -252,6 +277,19 @@ func (w *blockWatch) run(ctx context.Context) {
 		}
 	}
 	w.note("", true)
+}
+
+// tryReading reads the blocks of all devices, and writes no rows. If it succeeds, the blocks count as known.
+func (w *blockWatch) tryReading(ctx context.Context) {
+	if w.memory == nil {
+		return
+	}
+	for device := range w.memory.Devices() {
+		if r, err := w.memory.Read(ctx, device); err != nil || r.Refused != nil {
+			return // readAll tries again, and notes the error
+		}
+	}
+	w.note("", false)
 }
 
 // wait waits for the next reading, and reads statistics meanwhile. It returns false if ctx ended.

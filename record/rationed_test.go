@@ -3,10 +3,12 @@
 package record
 
 import (
+	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/gpurec/gpurec/analyze/model/sampling"
 	"github.com/gpurec/gpurec/bpf"
@@ -70,6 +72,73 @@ func TestRationedStacksAreNamedLater(t *testing.T) {
 	if total := result.Meta.Totals(); total.Lost != 0 || total.Seen != total.Recorded {
 		t.Errorf("counts %+v", total)
 	}
+}
+
+// memoryRation is the share of its time that the thread of TestMemoryCallsAreRationed may spend on unwinding.
+const memoryRation = 0.01
+
+// TestMemoryCallsAreRationed records a program that does nothing but allocate and free. Unwinding must not take much more
+// than its ration, and stacks that are known must be right.
+func TestMemoryCallsAreRationed(t *testing.T) {
+	testclass.Root(t, testclass.Gate)
+	needKernel(t)
+	found := pythons(t)
+	python := found[slices.Max(slices.Collect(maps.Keys(found)))]
+	path, err := filepath.Abs("testdata/memory_calls.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := startSim(t, nil, python, path, "3")
+	p.expect("ready")
+	opt := testOptions(t, p.pid())
+	opt.Stacks = probe.StacksAuto
+	s := start(t, opt)
+	if err := s.StacksError(); err != nil {
+		testclass.Missing(t, err.Error())
+	}
+	unwindingNs := int64(0)
+	result := runWhile(t, s, func() {
+		if err := s.probes.RationUnwinding(memoryRation); err != nil {
+			t.Fatal(err)
+		}
+		p.step()
+		p.expect("done")
+		unwindingNs = s.probes.UnwindingNs()
+	})
+	p.finish()
+	if most := 3 * memoryRation * float64(3*time.Second); float64(unwindingNs) > most {
+		t.Errorf("unwinding took %.1f ms, more than %.1f ms", float64(unwindingNs)/1e6, most/1e6)
+	}
+	stacks := recordedStacks(t, result.Output)
+	count := make(map[string]int)
+	for _, rows := range callsOf(t, result.Output, int32(p.pid())) {
+		for i := range rows {
+			r := &rows[i]
+			if r.Name != "cuMemAlloc_v2" {
+				continue
+			}
+			count[r.StackStatus]++
+			want := fmt.Sprintf("size_%d", r.Bytes/4096)
+			if frames := stacks[r.StackID]; len(frames) > 0 && !hasFunction(frames, want) {
+				count["wrong"]++
+			}
+		}
+	}
+	t.Logf("%.1f ms of unwinding, %v", float64(unwindingNs)/1e6, count)
+	if count[format.StackInferred] < 1000 || count[format.StackComplete] < 100 {
+		t.Errorf("stacks: %v", count)
+	}
+	if known := count[format.StackInferred] + count[format.StackComplete]; count["wrong"] > known/200 {
+		t.Errorf("%d of %d stacks are wrong", count["wrong"], known)
+	}
+	if total := result.Meta.Totals(); total.Lost != 0 || total.Seen != total.Recorded {
+		t.Errorf("counts %+v", total)
+	}
+}
+
+// hasFunction reports whether a stack has a frame of a function.
+func hasFunction(frames []format.Frame, name string) bool {
+	return slices.ContainsFunc(frames, func(f format.Frame) bool { return f.Func == name })
 }
 
 // launchInference returns the recording's statement about inferred stacks of launches.

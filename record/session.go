@@ -116,9 +116,9 @@ func Start(opt Options) (_ *Session, err error) {
 			_ = writer.Abort() // Start returns err
 		}
 	}()
+	s.blockReaders.prepare(libraries)
 	s.openNVML()
 	begin := time.Now()
-	s.blockReaders.prepare(libraries)
 	s.startUnwinder(how)
 	if err := s.attach(how, libraries); err != nil {
 		return nil, err
@@ -156,6 +156,7 @@ func (s *Session) attach(how privilege.AttachMethod, libraries []target.Library)
 			return err
 		}
 	}
+	s.blockReaders.awaitPrepared()
 	if err := s.targets.Attach(probes, s.unwinder, libraries); err != nil {
 		return err
 	}

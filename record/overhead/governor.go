@@ -31,6 +31,7 @@ type Governor struct {
 	// percent · s.
 	switchCost    float64
 	lastSwitching float64 // of the window before, s
+	isFirst       bool    // the next window is the first one: so far, probes were only removed
 	last          Measurement
 	over          time.Duration // for how long the limit could not be kept
 	reported      bool          // the limit cannot be kept, and the caller knows
@@ -86,7 +87,7 @@ func (g *Governor) Next() time.Duration {
 
 // UnwindShare returns the share of its time that a thread may spend on unwinding, from 0 to 1.
 func (g *Governor) UnwindShare() float64 {
-	least := g.policy.StackShare * g.limitPct / 100
+	least := g.stacksPct() / 100
 	if g.sampled != 0 || g.window.seconds == 0 {
 		return least
 	}
@@ -96,8 +97,25 @@ func (g *Governor) UnwindShare() float64 {
 // aimPct returns the overhead that the Governor aims at, in percent.
 func (g *Governor) aimPct() float64 { return g.policy.Aim * g.limitPct }
 
-// stacksPct returns the overhead of unwinding that is always allowed, in percent.
-func (g *Governor) stacksPct() float64 { return g.policy.StackShare * g.limitPct }
+// urgentStacks is how many times its ration a thread's unwinding may take: urgent stacks may be ahead of it.
+const urgentStacks = 2
+
+// stacksPct returns the overhead of unwinding that is always allowed, in percent. It is less if the calls that are
+// never sampled leave little room in a second with a short window.
+func (g *Governor) stacksPct() float64 {
+	shortWindow := (g.policy.MinWindow.Seconds() + g.lastSwitching) * g.window.mean().KindsPct(g.sampled)
+	room := g.policy.MostInSecond*g.limitPct - g.othersPct() - max(shortWindow, g.sampledPct())
+	share := min(g.policy.StackShare*g.limitPct, room/urgentStacks)
+	return max(g.policy.LeastStackShare*g.limitPct, share)
+}
+
+// othersPct returns the overhead of the calls that are never sampled, in percent.
+func (g *Governor) othersPct() float64 {
+	if g.pause.seconds > 0 {
+		return g.pause.mean().OthersPct
+	}
+	return g.window.mean().OthersPct
+}
 
 // sampledPct returns the overhead that sampled kinds may have at any rate, in percent.
 func (g *Governor) sampledPct() float64 { return g.policy.SampledShare * g.limitPct }
@@ -105,8 +123,7 @@ func (g *Governor) sampledPct() float64 { return g.policy.SampledShare * g.limit
 // costPct returns the overhead of a measurement with unwinding. UnwindPct is of all threads, and the ration bounds that
 // of the busiest one.
 func (g *Governor) costPct(m *Measurement) float64 {
-	const urgent = 2 // urgent stacks may be ahead of the ration by as much again
-	return m.ProbePct() + min(m.UnwindPct, urgent*100*g.UnwindShare())
+	return m.ProbePct() + min(m.UnwindPct, urgentStacks*100*g.UnwindShare())
 }
 
 // Decide takes the measurement of the time since the last one and decides about the next time. gaveUp is true in
@@ -138,10 +155,14 @@ func (g *Governor) Switched(m Measurement, d time.Duration) {
 
 // switching returns how long a window can be for the cost of switching to it and from it, s.
 func (g *Governor) switching() float64 {
-	if pct := g.window.mean().KindsPct(g.sampled); pct > 0 {
-		return g.switchCost / pct
+	pct := g.window.mean().KindsPct(g.sampled)
+	switch {
+	case pct == 0:
+		return 0
+	case g.isFirst:
+		return 2 * g.switchCost / pct
 	}
-	return 0
+	return g.switchCost / pct
 }
 
 // noteExcess reports whether the limit could not be kept for 3 s, once.
@@ -166,7 +187,7 @@ func (g *Governor) watch(m Measurement, d time.Duration) {
 		return
 	}
 	if g.sampled = g.choose(m, g.aimPct()); g.sampled != 0 {
-		g.debt, g.switchCost, g.relaxed = 0, 0, 0
+		g.debt, g.switchCost, g.relaxed, g.isFirst = 0, 0, 0, true
 		g.startPause()
 	}
 }
@@ -238,7 +259,10 @@ func (g *Governor) decideInPause(m Measurement, d time.Duration) {
 	g.endedQuiet = stopped
 	window, _ := g.schedule()
 	g.lastSwitching = g.switching()
-	g.isPause, g.left = false, max(g.policy.MinWindow, window-time.Duration(g.lastSwitching*float64(time.Second)))
+	g.isFirst, g.isPause, g.left = false, false, max(
+		g.policy.MinWindow,
+		window-time.Duration(g.lastSwitching*float64(time.Second)),
+	)
 	g.window, g.switchCost = average{}, 0
 }
 

@@ -13,8 +13,9 @@ import (
 	"github.com/gpurec/gpurec/internal/testclass"
 )
 
-// load is a program with constant overhead while everything is recorded, in percent.
-type load struct{ launches, events, others float64 }
+// load is a program with constant overhead while everything is recorded, in percent. Unwinding takes unwind, unless its
+// share is smaller.
+type load struct{ launches, events, others, unwind float64 }
 
 // measure returns the measurement of a time without some kinds.
 func (l load) measure(missing Kinds) Measurement {
@@ -25,7 +26,7 @@ func (l load) measure(missing Kinds) Measurement {
 		l.events = 0
 	}
 	return Measurement{
-		LaunchPct: l.launches, AllocatorPct: l.events, OthersPct: l.others,
+		LaunchPct: l.launches, AllocatorPct: l.events, OthersPct: l.others, UnwindPct: l.unwind,
 		IsQuiet: l.launches+l.events+l.others == 0,
 	}
 }
@@ -143,7 +144,8 @@ func TestGovernorKeepsEachSecond(t *testing.T) {
 				random.IntN(2),
 			),
 			events: 35 * random.Float64() * float64(random.IntN(2)),
-			others: limit * 0.4 * random.Float64(),
+			others: limit * 0.62 * random.Float64(),
+			unwind: 10 * random.Float64(),
 		}
 		g := newGovernor(limit)
 		o := observe(g, 300*time.Second, l, 0, random)

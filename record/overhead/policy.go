@@ -21,9 +21,10 @@ type GovernorPolicy struct {
 	// KeptLaunches and KeptEvents are the shares of the available overhead up to which launches and events of the
 	// allocator stay complete while the other kind is sampled.
 	KeptLaunches, KeptEvents float64
-	// StackShare is the least share of the limit for unwinding. MaxUnwinding is the largest share
-	// of its time that a thread may spend on unwinding.
-	StackShare, MaxUnwinding float64
+	// StackShare is the share of the limit that unwinding gets at any rate, or less, down to LeastStackShare, if calls
+	// that are never sampled need it. MaxUnwinding is the largest share of its time that a thread may spend on
+	// unwinding.
+	StackShare, LeastStackShare, MaxUnwinding float64
 	// RelaxWindows is the number of consecutive windows after which a kind is no longer sampled, if it would fit
 	// RelaxBelow, a share of the aim.
 	RelaxWindows int
@@ -37,22 +38,23 @@ type GovernorPolicy struct {
 // DefaultGovernorPolicy measures 10 to 40 times a second. While sampling, it records a window of at most 250 ms in
 // every 1.1 to 12 s.
 var DefaultGovernorPolicy = GovernorPolicy{
-	Tick:         100 * time.Millisecond,
-	WindowTick:   25 * time.Millisecond,
-	Aim:          0.5,
-	MostInSecond: 0.8,
-	Debt:         8 * time.Millisecond,
-	Window:       250 * time.Millisecond,
-	MinWindow:    20 * time.Millisecond,
-	MinPeriod:    1100 * time.Millisecond,
-	MaxPeriod:    12 * time.Second,
-	SampledShare: 0.1,
-	KeptLaunches: 0.25,
-	KeptEvents:   0.5,
-	StackShare:   0.2,
-	MaxUnwinding: 0.2,
-	RelaxWindows: 3,
-	RelaxBelow:   0.7,
-	QuietTime:    200 * time.Millisecond,
-	QuietErrors:  10,
+	Tick:            100 * time.Millisecond,
+	WindowTick:      25 * time.Millisecond,
+	Aim:             0.5,
+	MostInSecond:    0.8,
+	Debt:            8 * time.Millisecond,
+	Window:          250 * time.Millisecond,
+	MinWindow:       10 * time.Millisecond,
+	MinPeriod:       1100 * time.Millisecond,
+	MaxPeriod:       12 * time.Second,
+	SampledShare:    0.1,
+	KeptLaunches:    0.25,
+	KeptEvents:      0.5,
+	StackShare:      0.2,
+	LeastStackShare: 0.02,
+	MaxUnwinding:    0.2,
+	RelaxWindows:    3,
+	RelaxBelow:      0.7,
+	QuietTime:       200 * time.Millisecond,
+	QuietErrors:     10,
 }

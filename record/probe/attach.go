@@ -3,7 +3,9 @@
 package probe
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -82,15 +84,17 @@ func (p *Probes) attachMulti(lib *library.Library, pid int) error {
 	if err := p.attachMultiLinks(executable, engine, pid, &p.permanent); err != nil {
 		return err
 	}
-	for name, probes := range getters {
-		if p.getters[name] == nil {
-			p.getters[name] = new(linkPairs)
-		}
-		if err := p.attachMultiLinks(executable, probes, pid, p.getters[name]); err != nil {
+	if p.isHolding {
+		p.held = append(p.held, func() error {
+			err := p.attachGetters(executable, getters, pid)
+			if pid != EveryProcess && errors.Is(err, os.ErrNotExist) {
+				return nil // the library file is open, so the process has exited
+			}
 			return err
-		}
+		})
+		return nil
 	}
-	return nil
+	return p.attachGetters(executable, getters, pid)
 }
 
 // entryProgram returns the BPF program for the entry of a function.

@@ -61,6 +61,7 @@ func awaitRunningPrograms() {
 
 // detachAllProbes removes all probes, entries first, so that each recorded entry has its return.
 func (p *Probes) detachAllProbes() error {
+	p.removing.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for name, links := range p.getters {

@@ -39,6 +39,9 @@ type Probes struct {
 	permanent linkPairs
 	windows   windowLinks
 	getters   map[string]*linkPairs // by function name
+	isHolding bool                  // HoldFrequentProbes was called
+	held      []func() error        // attach the getters that were left out
+	removing  sync.WaitGroup        // calls of RemoveGetterProbes
 	attached  map[attachment]bool
 	count     atomic.Int64 // probed addresses, entries and returns
 	// owners has the process of each link that is attached to one process.

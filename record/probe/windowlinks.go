@@ -98,6 +98,27 @@ func (p *Probes) addWindowLinks(executable *link.Executable, probes []library.Pr
 	return p.attachMissingLinks()
 }
 
+// HoldFrequentProbes makes AttachLibrary leave out the probes that are hit most, until ReleaseFrequentProbes: those of
+// launches, of allocators and of getters. So they cost nothing while all others are attached.
+func (p *Probes) HoldFrequentProbes() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.windows.detached = overhead.Launches | overhead.AllocatorEvents
+	p.isHolding = true
+}
+
+// ReleaseFrequentProbes attaches what HoldFrequentProbes has left out.
+func (p *Probes) ReleaseFrequentProbes() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var err error
+	for _, attach := range p.held {
+		err = errors.Join(err, attach())
+	}
+	p.windows.detached, p.isHolding, p.held = 0, false, nil
+	return errors.Join(err, p.attachMissingLinks())
+}
+
 // attachMissingLinks attaches those probes of windows that should be attached and are not, returns first, so that each
 // recorded entry has its return. The caller holds p.mu.
 func (p *Probes) attachMissingLinks() error {

@@ -4,6 +4,8 @@ package sampling
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/gpurec/gpurec/record/clock"
@@ -21,7 +23,7 @@ type GetterPolicy struct {
 
 // DefaultGetterPolicy is the policy for getters in recordings with kernel launches. The first check
 // is late enough to record the contexts of busy threads.
-var DefaultGetterPolicy = GetterPolicy{MaxRate: 2000, FirstCheck: 100 * time.Millisecond, Interval: time.Second}
+var DefaultGetterPolicy = GetterPolicy{MaxRate: 2000, FirstCheck: 50 * time.Millisecond, Interval: time.Second}
 
 // GetterPolicyWithoutLaunches is the policy for recordings without launches. Such recordings have
 // few other calls, so probes of getters would be most of the overhead.
@@ -33,14 +35,16 @@ func (s *Sampler) RemoveGetterProbes(policy GetterPolicy, stop <-chan struct{}) 
 	for interval := policy.FirstCheck; !clock.Sleep(stop, interval); interval = policy.Interval {
 		calls, elapsed := s.Probes.GetterCalls(), time.Since(since)
 		since = since.Add(elapsed)
+		rates := make(map[string]float64)
 		for name, n := range calls {
-			rate := float64(n-last[name]) / elapsed.Seconds()
-			if rate < policy.MaxRate || !s.Probes.RemoveGetterProbes(name) {
-				continue
+			if rate := float64(n-last[name]) / elapsed.Seconds(); rate >= policy.MaxRate {
+				rates[name] = rate
 			}
-			s.writeNote("getter", rate, fmt.Sprintf("%s was called %.0f times a second: its later calls are "+
-				"missing (--keep-getters keeps them)", name, rate))
 		}
 		last = calls
+		for _, name := range s.Probes.RemoveGetterProbes(slices.Sorted(maps.Keys(rates))) {
+			s.writeNote("getter", rates[name], fmt.Sprintf("%s was called %.0f times a second: its later calls are "+
+				"missing (--keep-getters keeps them)", name, rates[name]))
+		}
 	}
 }

@@ -35,6 +35,7 @@ func (s *Set) Attach(probes *probe.Probes, unwinder *unwind.Unwinder, libraries 
 	if err := probes.SetPaused(true); err != nil {
 		return err
 	}
+	probes.HoldFrequentProbes()
 	for _, l := range libraries {
 		if l.IsMapped {
 			probes.SetAllocatorSource(l.Library, l.Pid)
@@ -48,6 +49,9 @@ func (s *Set) Attach(probes *probe.Probes, unwinder *unwind.Unwinder, libraries 
 			continue
 		}
 		s.libraries = append(s.libraries, l.Library)
+	}
+	if err := probes.ReleaseFrequentProbes(); err != nil {
+		return err
 	}
 	if err := probes.SetPaused(false); err != nil {
 		return err
