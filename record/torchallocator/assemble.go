@@ -181,9 +181,9 @@ func kindIndex(isSmall bool) int {
 }
 
 // choices returns the cold blocks with another requested size behind the pause. All other members were in the pause as
-// before, or the statistics would differ, but for two cases that are errors: two neighbors can have exchanged their
-// sizes, and a block with another size or none can have exchanged its request with another one. The memory of a deleted
-// block keeps its last request, until it is used again.
+// before, or the statistics would differ, but for three cases that are errors: the only block of a segment can have got
+// another segment, two neighbors can have exchanged their sizes, and a block with another size or none can have
+// exchanged its request with another one. The memory of a deleted block keeps its last request, until it is used again.
 func (s *survey) choices() (list []choice, err error) {
 	l, lost := &s.layout.blockLayout, 0
 	moved := make(map[uint64]bool)
@@ -197,7 +197,8 @@ func (s *survey) choices() (list []choice, err error) {
 		isSame := c.data != nil && s.isBlock(c.data) && word(c.data, l.size) == b.Bytes &&
 			word(c.data, l.ptr) == b.Address && word(c.data, l.pool) == b.pool
 		if !isSame {
-			if moved[b.prev] || moved[b.next] {
+			isAlone := b.prev == 0 && b.next == 0
+			if isAlone || moved[b.prev] || moved[b.next] {
 				return nil, errChanged
 			}
 			moved[at] = true

@@ -239,7 +239,7 @@ func (m *modelAllocator) malloc(p *modelPool, request uint64) *modelBlock {
 	if i < 0 {
 		address := m.nextSegment
 		if n := len(m.freedSegments); n > 0 {
-			address, m.freedSegments = m.freedSegments[n-1], m.freedSegments[:n-1]
+			address, m.freedSegments = m.freedSegments[0], m.freedSegments[1:n:n]
 		} else {
 			m.nextSegment += 2 * modelSegment
 		}
@@ -309,17 +309,16 @@ func (m *modelAllocator) free(b *modelBlock) {
 	m.writeStats()
 }
 
-// release gives a free segment back.
+// release gives all free segments back.
 func (m *modelAllocator) release() {
 	for k := range m.pools {
-		for _, b := range m.pools[k].free {
+		for _, b := range slices.Clone(m.pools[k].free) {
 			if b.prev == nil && b.next == nil {
 				m.count(b, ^uint64(0))
 				m.erase(b)
 				m.freedSegments = append(m.freedSegments, b.Address)
 				m.deleteBlock(b)
 				m.writeStats()
-				return
 			}
 		}
 	}

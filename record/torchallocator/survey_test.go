@@ -84,7 +84,11 @@ func (p *modelProgram) act() {
 	case n < 86 && len(p.waits) > 0:
 		p.free(p.takeFrom(&p.waits))
 	case n < 88 && len(p.old) < 60:
-		p.old = append(p.old, p.malloc(&p.pools[p.random.IntN(2)], p.request()))
+		request := p.request()
+		if p.random.IntN(8) == 0 {
+			request = modelSegment
+		}
+		p.old = append(p.old, p.malloc(&p.pools[p.random.IntN(2)], request))
 	case n < 89 && len(p.old) > 40:
 		p.free(p.takeFrom(&p.old))
 	case n < 90:
@@ -98,6 +102,8 @@ func (p *modelProgram) act() {
 		p.exchange()
 	case n < 99 && !p.isExchanged:
 		p.shift()
+	case !p.isExchanged:
+		p.relocate()
 	}
 }
 
@@ -165,11 +171,28 @@ func (p *modelProgram) shift() {
 	}
 }
 
+// relocate gives an old block that has a segment of its own another segment.
+func (p *modelProgram) relocate() {
+	for i, b := range p.old {
+		if b.Bytes == modelSegment {
+			p.isExchanged = true
+			p.free(b)
+			p.release()
+			p.old[i] = p.malloc(b.pool, modelSegment)
+			return
+		}
+	}
+}
+
 // readModel makes n readings of a program with a seed.
 func readModel(ctx context.Context, seed uint64, n int) (c surveyCounts, err error) {
 	p := &modelProgram{modelAllocator: newModelAllocator(seed)}
-	for range 40 {
-		p.old = append(p.old, p.malloc(&p.pools[p.random.IntN(2)], p.request()))
+	for i := range 40 {
+		request := p.request()
+		if i < 3 {
+			request = modelSegment
+		}
+		p.old = append(p.old, p.malloc(&p.pools[p.random.IntN(2)], request))
 	}
 	p.remember()
 	p.paused = 1 << 30
