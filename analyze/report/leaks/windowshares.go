@@ -126,7 +126,6 @@ func (s *Scan) share(g *growingSize) {
 		return
 	}
 	noise := g.noiseOf(keptMargin)
-	excess := max(0, kept-g.perNs-noise)
 	odds := g.oddsOfSeeming()
 	weights, sum, unknown := g.weightsOfSites(odds)
 	if sum == 0 {
@@ -144,7 +143,11 @@ func (s *Scan) share(g *growingSize) {
 		_, ownMargin := g.exposure.rateIn(&site.kept, g.exposure.first, g.exposure.last, site.block())
 		missing := max(0, g.perNs+g.marginNs-kept+max(keptMargin, ownMargin))
 		unseen := min(missing, unseenInNone/float64(max(1, site.keptSlices()))*site.perNs)
-		doubt := min(excess, max(site.perNs, site.keptNs)*site.hiddenShare(), g.growthOfOthers(i))
+		excess := kept - g.perNs - noise
+		if site.endedNs > site.keptNs { // it frees most of its blocks, so it may free all of them
+			excess = kept - g.perNs + noise
+		}
+		doubt := min(max(0, excess), max(site.perNs, site.keptNs)*site.hiddenShare(), g.growthOfOthers(i))
 		if weights[i] > 0 {
 			doubt += unknown * max(part, 1-part) * seen
 		}

@@ -65,7 +65,8 @@ func (w *windowScan) findGrowingSizes() (list []growingSize) {
 
 func compareSizes(a, b growingSize) int {
 	return cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.device, b.device), cmp.Compare(a.pool, b.pool),
-		cmp.Compare(a.stream, b.stream), cmp.Compare(a.bytes, b.bytes), cmp.Compare(len(a.members), len(b.members)))
+		cmp.Compare(a.stream, b.stream), cmp.Compare(a.bytes, b.bytes), cmp.Compare(len(a.members), len(b.members)),
+		cmp.Compare(a.perNs, b.perNs))
 }
 
 // minSightingsOfSize is the number of sightings that live on below which a size is shared together with others.
@@ -161,23 +162,20 @@ func (w *windowScan) measureSize(class sizeClass, floors []int64, block float64)
 const randomRiseMargin = 1.5
 
 // riseMargin returns the margin of the slope of a rise, per step. block is the mean size of its blocks. Blocks may come in
-// bursts, such as once in a slow step of the program: then the rise is known up to a burst, which is as large as the
-// distances of the floors from a line.
+// bursts, such as once in a slow step of the program: then the rise is known up to a burst.
 func riseMargin(rise stats.Trend, floors []int64, block float64) float64 {
 	blocks := max(1, rise.Slope*float64(rise.Steps)/block)
 	random := math.Hypot(stats.SlopeMargin(floors), randomRiseMargin*rise.Slope/math.Sqrt(blocks))
-	return random + rangeAroundLine(floors, rise.Slope)/float64(rise.Steps)
+	return random + float64(largestBurst(floors))/float64(rise.Steps)
 }
 
-// rangeAroundLine returns the difference between the largest and the smallest distance of a series from a line with a
-// slope.
-func rangeAroundLine(series []int64, slope float64) float64 {
-	low, high := math.Inf(1), math.Inf(-1)
-	for i, v := range series {
-		distance := float64(v) - slope*float64(i)
-		low, high = min(low, distance), max(high, distance)
+// largestBurst returns the largest difference between an increase of a series and the one before.
+func largestBurst(series []int64) (burst int64) {
+	for i := 2; i < len(series); i++ {
+		change := series[i] - 2*series[i-1] + series[i-2]
+		burst = max(burst, change, -change)
 	}
-	return high - low
+	return burst
 }
 
 // cutFirstHalf reduces the rise of a size to its second half. It returns false, and changes nothing, if that does not

@@ -128,17 +128,18 @@ func (s *Scan) checkSeries(g *growingSize, site *siteGrowth) {
 }
 
 // stops reports whether the sightings of a site that live on become fewer, by more than chance explains: to less than half
-// in the second half of the time, or to less than a quarter in its last quarter. A site without such sightings has stopped.
+// after the first quarter or half of the time, or to less than a quarter in its last quarter. A site without such sightings
+// has stopped.
 func (g *growingSize) stops(site *siteGrowth) bool {
 	if site.keptBlocks == 0 {
 		return true
 	}
 	e, length := &g.exposure, g.exposure.last-g.exposure.first+1
-	for _, part := range []int32{2, 4} {
-		from := e.last + 1 - length/part
+	for i, least := range [...]float64{0.5, 0.5, 0.25} {
+		from := e.first + length*int32(i+1)/4
 		early, earlyMargin := e.rateIn(&site.kept, e.first, from-1, site.block())
 		late, lateMargin := e.rateIn(&site.kept, from, e.last, site.block())
-		if late < early/float64(part) && early-late > math.Hypot(earlyMargin, lateMargin) {
+		if late < least*early && early-late > math.Hypot(earlyMargin, lateMargin) {
 			return true
 		}
 	}
@@ -239,19 +240,32 @@ func endedBytes(class sizeClass, list []sightingCount) (bytes float64) {
 // fallOf returns by how much the blocks of a group became fewer in sizes that do not grow, bytes per ns. ended are the
 // sightings that ended, by size: those of the group have a part of the fall.
 func (s *Scan) fallOf(i int, ended map[sizeClass]float64) (perNs float64) {
-	steps := s.inWindows.groups[i].Steps
-	if steps < 2 {
+	for class, list := range s.groups[i].sightings {
+		if ended[class] > 0 {
+			perNs += s.fallOfSize(class, s.inWindows.groups[i].Steps) * endedBytes(class, list) / ended[class]
+		}
+	}
+	return perNs
+}
+
+// fallOfSize returns by how much the blocks of a size became fewer in the last steps, bytes per ns; 0: it grows.
+func (s *Scan) fallOfSize(class sizeClass, steps int) (perNs float64) {
+	floors := s.windows.floorsOf(class)
+	if s.inWindows.isGrowing[class] || steps < 2 || len(floors) < steps {
 		return 0
 	}
-	for class, list := range s.groups[i].sightings {
-		floors := s.windows.floorsOf(class)
-		if s.inWindows.isGrowing[class] || ended[class] == 0 || len(floors) < steps {
-			continue
-		}
-		tail := floors[len(floors)-steps:]
-		if stats.NewTrend(tail).Tau < 0 {
-			fall := float64(tail[0]-tail[steps-1]) / float64(steps) / s.windows.checkpoints.StepNs()
-			perNs += max(0, fall) * endedBytes(class, list) / ended[class]
+	tail := floors[len(floors)-steps:]
+	if stats.NewTrend(tail).Tau >= 0 {
+		return 0
+	}
+	return max(0, float64(tail[0]-tail[steps-1])/float64(steps)/s.windows.checkpoints.StepNs())
+}
+
+// fallOfSizes returns by how much the blocks of all sizes that do not grow became fewer in the last steps, bytes per ns.
+func (s *Scan) fallOfSizes(steps int) (perNs float64) {
+	for class := range s.windows.floors {
+		if !class.isRange {
+			perNs += s.fallOfSize(class, steps)
 		}
 	}
 	return perNs
@@ -313,7 +327,7 @@ func (f *LeakFinding) setWindowGrowth(s *Scan, w *windowGrowth) {
 }
 
 // classifyUnseen sets the verdict on the blocks whose allocation no window saw: they have the growth of all sizes that
-// rows with a site do not explain.
+// rows with a site do not explain. They do not grow if they replace blocks of sizes that become fewer.
 func (s *Scan) classifyUnseen(findings []LeakFinding) {
 	unseen := -1
 	explains := make(map[int]bool)
@@ -344,7 +358,7 @@ func (s *Scan) classifyUnseen(findings []LeakFinding) {
 	}
 	f := &findings[unseen]
 	durNs := s.windows.checkpoints.StepNs() * float64(rest.Steps)
-	if rest.perNs > 0 && rest.marginNs <= maxMarginShare*rest.perNs &&
+	if rest.perNs > 0 && rest.marginNs <= maxMarginShare*rest.perNs && s.fallOfSizes(rest.Steps) <= rest.perNs/2 &&
 		stats.ExceedsNoise(rest.perNs, durNs, rest.level, stats.MinLeakGrowthBytes) {
 		f.setWindowGrowth(s, &rest)
 		f.Verdict = VerdictGrowing
