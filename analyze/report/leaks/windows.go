@@ -32,6 +32,12 @@ func (c sizeClass) sizeRange() sizeClass {
 	return c
 }
 
+// anywhere returns the class without its pool and stream.
+func (c sizeClass) anywhere() sizeClass {
+	c.pool, c.stream = 0, 0
+	return c
+}
+
 // classOf returns the class of a block.
 func classOf(a *caching.Allocator, b *caching.SegmentPiece) sizeClass {
 	return sizeClass{pid: a.Pid, device: a.Device, pool: b.Pool, stream: b.Stream, bytes: b.Requested}

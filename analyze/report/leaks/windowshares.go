@@ -219,6 +219,35 @@ func (g *growingSize) weightsOfSites(odds float64) (weights []float64, sum, unkn
 	return weights, sum, unknown
 }
 
+// shareStackless gives the growth of sightings without a stack to the sites with a stack that grow in the same size, in
+// other pools or on other streams. Each part is its own margin.
+func (v *windowVerdicts) shareStackless() {
+	known, total := make(map[sizeClass][]siteGrowth), make(map[sizeClass]float64)
+	for i := range v.sizes {
+		size := v.sizes[i].anywhere()
+		for k := range v.sizes[i].sites {
+			if n := &v.sizes[i].sites[k]; !n.isUnknown && !n.hasStopped && n.perNs > 0 {
+				known[size] = append(known[size], siteGrowth{group: n.group, perNs: n.perNs})
+				total[size] += n.perNs
+			}
+		}
+	}
+	for i := range v.sizes {
+		g := &v.sizes[i]
+		u := slices.IndexFunc(g.sites, func(n siteGrowth) bool { return n.isUnknown && !n.hasStopped && n.perNs > 0 })
+		sites := known[g.anywhere()]
+		if u < 0 || len(sites) == 0 {
+			continue
+		}
+		for _, n := range sites {
+			n.perNs *= g.sites[u].perNs / total[g.anywhere()]
+			n.marginNs = n.perNs + g.sites[u].marginNs
+			g.sites = append(g.sites, n)
+		}
+		g.sites[u].perNs, g.sites[u].marginNs = 0, 0
+	}
+}
+
 // minFreedSightings, minFreedSizes and minOtherFreedShare are the sightings in sizes that do not grow, the number of these sizes
 // and the part of them that ended from which on a site frees its blocks of all sizes.
 const (

@@ -67,7 +67,10 @@ func (s *Scan) measureWindows() {
 		if s.shareAndCheck(g); g.hasStopped() && s.windows.cutFirstHalf(g) {
 			s.shareAndCheck(g)
 		}
-		v.addSites(g)
+	}
+	v.shareStackless()
+	for i := range v.sizes {
+		v.addSites(&v.sizes[i])
 	}
 	ended := s.endedBySize()
 	for i := range s.groups {
