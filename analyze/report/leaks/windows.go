@@ -89,6 +89,7 @@ type allocatorLevels struct {
 	changes   map[sizeClass]int64  // of old blocks, bytes
 	isReading bool                 // the changes of a reading follow
 	readingNs int64                // time of the last reading, Unix ns
+	exactNs   int64                // last time at which the live bytes were exact, Unix ns
 }
 
 // levelBlock is a live block.
@@ -181,6 +182,7 @@ const maxOldAgeNs = int64(10e9)
 
 // flush adds the changes of an allocator to the floors at a time at which its live bytes are exact, Unix ns.
 func (w *windowScan) flush(l *allocatorLevels, atNs int64) {
+	l.exactNs = atNs
 	l.age(atNs - min(maxOldAgeNs, int64(w.checkpoints.StepNs())))
 	if len(l.changes) == 0 {
 		return

@@ -219,7 +219,35 @@ func (s *Scan) addOtherSizesOf(i int, key caching.AllocatorKey) {
 	}
 	_, margin := e.rateIn(&d.kept, e.first, e.last, d.block())
 	margin += d.keptNs * d.hiddenShare()
+	if perNs, ok := s.riseOfRanges(i, key, rise.Steps); ok && perNs < d.keptNs/4 {
+		return // most of the blocks replace others
+	}
 	total.add(d.keptNs, margin, float64(series[len(series)-1]), &d, rise.Trend, len(series))
+}
+
+// minKnownSteps is the number of floors from which on they show whether blocks become more.
+const minKnownSteps = 5
+
+// riseOfRanges returns by how much the blocks of the ranges of sizes of a group became more in the last steps, bytes per ns.
+// Later than the last time at which they were exact, the floors show nothing. It returns false if too few are left.
+func (s *Scan) riseOfRanges(i int, key caching.AllocatorKey, steps int) (perNs float64, ok bool) {
+	ranges := make(map[sizeClass]bool)
+	for class := range s.groups[i].sightings {
+		if class.allocator() == key {
+			ranges[class.sizeRange()] = true
+		}
+	}
+	known := max(0, s.windows.checkpoints.CountBefore(s.windows.levels[key].exactNs)-1)
+	for class := range ranges {
+		floors := s.windows.floorsOf(class)
+		floors = floors[:min(len(floors), known)]
+		if n := min(steps, len(floors)); n >= minKnownSteps {
+			rise := floors[len(floors)-1] - floors[len(floors)-n]
+			perNs += float64(rise) / float64(n-1) / s.windows.checkpoints.StepNs()
+			ok = true
+		}
+	}
+	return perNs, ok
 }
 
 // endedBySize returns the bytes of the sightings of all groups that ended, by size.
