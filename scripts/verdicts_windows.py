@@ -144,7 +144,7 @@ def expected(truth, window):
 
 def stated_error(rows):
     """Returns the error of the growth that the report states, as a share of the growth; None: it states none."""
-    errors = [row.get("growth_error_bytes_per_min") for row in rows]
+    errors = [row.get("growth_plus_minus_bytes_per_min") for row in rows]
     if None in errors:
         return None
     return sum(errors) / max(1, sum(row["growth_bytes_per_min"] for row in rows))

@@ -18,6 +18,9 @@ type AllocatorWindows struct {
 	Share    float64 // part of the time in windows
 	// Refused is the part of the readings that the recorder refuses.
 	Refused float64
+	// Events is the number of allocator events after which a window ends before WindowNs, as a window does that has cost
+	// its share of the limit; 0: none.
+	Events int
 }
 
 const (
@@ -68,7 +71,27 @@ func (recording *TestRecording) drawWindows(r *rand.Rand, c *AllocatorWindows) [
 		at := fromNs + 1 + r.Int64N(max(1, period-c.WindowNs-1))
 		list = append(list, allocatorWindow{at, at + c.WindowNs})
 	}
+	if c.Events > 0 {
+		recording.endWindowsAfter(list, c.Events)
+	}
 	return list
+}
+
+// endWindowsAfter ends windows after a number of allocator events.
+func (recording *TestRecording) endWindowsAfter(list []allocatorWindow, events int) {
+	var times []int64
+	for _, row := range recording.Rows {
+		if row.Kind == format.KindAllocator {
+			times = append(times, row.StartNs)
+		}
+	}
+	slices.Sort(times)
+	for i := range list {
+		first, _ := slices.BinarySearch(times, list[i].fromNs)
+		if last := first + events; last < len(times) {
+			list[i].toNs = max(list[i].fromNs+Ms, min(list[i].toNs, times[last]))
+		}
+	}
 }
 
 // addAllocatorSwitch adds the note that the recording of allocator events was switched on or off, at Unix ns.

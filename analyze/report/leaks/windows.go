@@ -32,6 +32,12 @@ func (c sizeClass) sizeRange() sizeClass {
 	return c
 }
 
+// anywhere returns the class without its pool and stream.
+func (c sizeClass) anywhere() sizeClass {
+	c.pool, c.stream = 0, 0
+	return c
+}
+
 // classOf returns the class of a block.
 func classOf(a *caching.Allocator, b *caching.SegmentPiece) sizeClass {
 	return sizeClass{pid: a.Pid, device: a.Device, pool: b.Pool, stream: b.Stream, bytes: b.Requested}
@@ -48,6 +54,7 @@ type windowScan struct {
 	floors map[sizeClass]*stats.Floor
 	levels map[caching.AllocatorKey]*allocatorLevels
 	exitNs map[int32]int64 // end of a process, Unix ns
+	allocs map[caching.AllocatorKey]*allocCounts
 	// sizesToRemove is the number of classes at which those without blocks are removed.
 	sizesToRemove int
 }
@@ -61,10 +68,17 @@ func newWindowScan(t *timeline.Timeline, w query.Window) *windowScan {
 		return nil
 	}
 	return &windowScan{
-		t: t, window: w, checkpoints: stats.NewCheckpoints(w.FromNs, w.ToNs),
-		recorded: newRecordedWindows(t.Facts.Sampling.NoAllocator, w),
-		floors:   make(map[sizeClass]*stats.Floor), levels: make(map[caching.AllocatorKey]*allocatorLevels),
-		exitNs: make(map[int32]int64), sizesToRemove: minSizesToRemove,
+		t:           t,
+		window:      w,
+		checkpoints: stats.NewCheckpoints(w.FromNs, w.ToNs),
+		recorded:    newRecordedWindows(t.Facts.Sampling.NoAllocator, w),
+		floors:      make(map[sizeClass]*stats.Floor),
+		levels:      make(map[caching.AllocatorKey]*allocatorLevels),
+		exitNs: make(
+			map[int32]int64,
+		),
+		allocs:        make(map[caching.AllocatorKey]*allocCounts),
+		sizesToRemove: minSizesToRemove,
 	}
 }
 
@@ -75,6 +89,7 @@ type allocatorLevels struct {
 	changes   map[sizeClass]int64  // of old blocks, bytes
 	isReading bool                 // the changes of a reading follow
 	readingNs int64                // time of the last reading, Unix ns
+	exactNs   int64                // last time at which the live bytes were exact, Unix ns
 }
 
 // levelBlock is a live block.
@@ -93,8 +108,9 @@ func (w *windowScan) onChange(a *caching.Allocator, c *caching.AllocatorChange) 
 	l := w.levels[key]
 	if l == nil {
 		l = &allocatorLevels{blocks: make(map[int64]levelBlock), changes: make(map[sizeClass]int64)}
-		w.levels[key] = l
+		w.levels[key], w.allocs[key] = l, new(allocCounts)
 	}
+	w.countAllocs(w.allocs[key], c)
 	if l.isReading && !l.isOfReading(c) {
 		l.isReading = false
 		w.flush(l, l.readingNs)
@@ -166,6 +182,7 @@ const maxOldAgeNs = int64(10e9)
 
 // flush adds the changes of an allocator to the floors at a time at which its live bytes are exact, Unix ns.
 func (w *windowScan) flush(l *allocatorLevels, atNs int64) {
+	l.exactNs = atNs
 	l.age(atNs - min(maxOldAgeNs, int64(w.checkpoints.StepNs())))
 	if len(l.changes) == 0 {
 		return
@@ -236,62 +253,6 @@ func (w *windowScan) floorsOf(class sizeClass) []int64 {
 		return f.Floors[:min(len(f.Floors), max(0, w.checkpoints.CountBefore(endNs)-1))]
 	}
 	return f.Floors
-}
-
-// maxTimeSlices is the largest number of parts of a recording for which sightings are counted.
-const maxTimeSlices = 128
-
-// recordedWindows are the times in which allocator events were recorded.
-type recordedWindows struct {
-	query.Window
-	list   []query.Window // in order of time
-	minAge int64          // age that a block must reach in its window, ns
-	// exposure is the time of each slice in which an allocated block can reach minAge in its window, ns.
-	exposure [maxTimeSlices]int64
-}
-
-// newRecordedWindows returns the windows between gaps.
-func newRecordedWindows(gaps []query.Window, all query.Window) (r recordedWindows) {
-	r.Window = all
-	fromNs := all.FromNs
-	for _, g := range append(slices.Clone(gaps), query.Window{FromNs: all.ToNs, ToNs: all.ToNs}) {
-		if w := (query.Window{FromNs: max(fromNs, all.FromNs), ToNs: min(g.FromNs, all.ToNs)}); w.ToNs > w.FromNs {
-			r.list = append(r.list, w)
-		}
-		fromNs = g.ToNs
-	}
-	lengths := make([]int64, len(r.list))
-	for i, w := range r.list {
-		lengths[i] = w.DurNs()
-	}
-	slices.Sort(lengths)
-	r.minAge = stats.Median(lengths) / 4
-	for _, w := range r.list {
-		r.exposure[r.sliceOf(w.FromNs)] += max(0, w.DurNs()-r.minAge)
-	}
-	return r
-}
-
-// sliceOf returns the number of the slice that has a time, Unix ns.
-func (r *recordedWindows) sliceOf(atNs int64) int {
-	return int(float64(atNs-r.FromNs) / float64(max(1, r.DurNs())) * (maxTimeSlices - 1))
-}
-
-// recordedPct returns the part of the time in windows, in percent.
-func (r *recordedWindows) recordedPct() float64 {
-	return 100 * float64(r.recordedNs(r.FromNs, r.ToNs)) / float64(max(1, r.DurNs()))
-}
-
-// sliceNs returns the length of a slice, ns.
-func (r *recordedWindows) sliceNs() float64 { return float64(r.DurNs()) / (maxTimeSlices - 1) }
-
-// windowOf returns the window in which a block was allocated, if the block can reach minAge in it.
-func (r *recordedWindows) windowOf(allocNs int64) (w query.Window, ok bool) {
-	i := sort.Search(len(r.list), func(i int) bool { return r.list[i].ToNs > allocNs })
-	if i == len(r.list) || r.list[i].FromNs > allocNs || allocNs > r.list[i].ToNs-r.minAge {
-		return w, false
-	}
-	return r.list[i], true
 }
 
 // sightings are the blocks of a group whose allocation a window saw and that reached minAge in it, by size.

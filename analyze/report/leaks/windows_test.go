@@ -1,6 +1,7 @@
 package leaks_test
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -93,6 +94,58 @@ func TestUnseenLeak(t *testing.T) {
 		if v := analyzetest.CellValue(t, r, rowOf(t, r, "leak"), "verdict"); v == "growing" {
 			t.Error("the site of a burst in a window grows")
 		}
+	}
+}
+
+// TestSightingsWithoutStack leaks blocks. Each third of them has no stack: it may be of the site of the others.
+func TestSightingsWithoutStack(t *testing.T) {
+	testclass.Unit(t)
+	p := newScenario(t, 1, windowScenario{"rationed", func(p *scenarioProgram) {
+		p.every("leak", 1, func(i int) {
+			if p.keep(i, 2*analyzetest.Mib); i%2 == 0 {
+				p.Alloc(p.at(i, 0.7), 2*analyzetest.Mib, 0, "")
+				p.leaks["leak"].bytes += 2 * analyzetest.Mib
+			}
+		})
+	}})
+	_, r := runInWindows(t, p)
+	i := rowOf(t, r, "leak")
+	if v := analyzetest.CellValue(t, r, i, "verdict"); v != "growing" {
+		t.Errorf("%v: %s", v, r.Tables[0].Rows[i].Evidence)
+	}
+	rate, want := float64(analyzetest.CellValue(t, r, i, "growth_bytes_per_min").(int64)), p.leaks["leak"].perMinute()
+	margin := float64(analyzetest.CellValue(t, r, i, "growth_plus_minus_bytes_per_min").(int64))
+	if math.Abs(rate-want) > margin || margin < 0.25*want {
+		t.Errorf("grows by %.0f ± %.0f, not by %.0f", rate, margin, want)
+	}
+	if v := analyzetest.CellValue(t, r, rowOf(t, r, timeline.NoStackSite), "verdict"); v == "growing" {
+		t.Error("blocks without a stack grow")
+	}
+}
+
+// TestStreamWithoutStacks leaks blocks of one size on two streams. Those of one stream have no stack.
+func TestStreamWithoutStacks(t *testing.T) {
+	testclass.Unit(t)
+	p := newScenario(t, 1, windowScenario{"streams", func(p *scenarioProgram) {
+		p.every("leak", 1, func(i int) {
+			if p.keep(i, 2*analyzetest.Mib); i%3 == 0 {
+				p.AllocIn(42, 7, p.at(i, 0.7), 2*analyzetest.Mib, 0, "")
+				p.leaks["leak"].bytes += 2 * analyzetest.Mib
+			}
+		})
+	}})
+	_, r := runInWindows(t, p)
+	i := rowOf(t, r, "leak")
+	if v := analyzetest.CellValue(t, r, i, "verdict"); v != "growing" {
+		t.Errorf("%v: %s", v, r.Tables[0].Rows[i].Evidence)
+	}
+	rate, want := float64(analyzetest.CellValue(t, r, i, "growth_bytes_per_min").(int64)), p.leaks["leak"].perMinute()
+	margin := float64(analyzetest.CellValue(t, r, i, "growth_plus_minus_bytes_per_min").(int64))
+	if math.Abs(rate-want) > margin {
+		t.Errorf("grows by %.0f ± %.0f, not by %.0f", rate, margin, want)
+	}
+	if v := analyzetest.CellValue(t, r, rowOf(t, r, timeline.NoStackSite), "verdict"); v == "growing" {
+		t.Error("blocks without a stack grow")
 	}
 }
 

@@ -1,13 +1,11 @@
 package leaks
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"time"
 
-	"github.com/gpurec/gpurec/analyze/query"
-	"github.com/gpurec/gpurec/analyze/stats"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 )
 
 // The growth of a size is shared among its sites by their sightings that live on. A block may be freed unseen, and its
@@ -28,24 +26,13 @@ const (
 	followNs = int64(2500 * time.Millisecond)
 )
 
-// growingSize is a class of sizes whose live bytes grow.
-type growingSize struct {
-	sizeClass
-	members []sizeClass // the requested sizes
-	stats.Trend
-	checkpoints     int
-	floors          []int64
-	block           float64 // mean size of a block, bytes
-	perNs, marginNs float64 // growth and its margin, bytes per ns
-	level           float64 // bytes at the end
-	fromNs, untilNs int64   // allocations of sightings that count, Unix ns
-	sites           []siteGrowth
-}
-
 // siteGrowth is the part of a group in the growth of a size.
 type siteGrowth struct {
 	siteSightings
-	group int
+	group     int
+	isUnknown bool // the stacks of the sightings were not taken
+	// isExcluded makes the site have no part: it frees its blocks of other sizes, and other sites explain the growth.
+	isExcluded bool
 	// perNs is the growth and marginNs its margin, bytes per ns.
 	perNs, marginNs float64
 	hasStopped      bool // the sightings that live on are old
@@ -59,6 +46,9 @@ type siteSightings struct {
 	// keptNs and endedNs are the bytes of sightings per ns of exposure.
 	keptNs, endedNs float64
 }
+
+// block returns the mean size of the sightings that live on.
+func (d *siteSightings) block() float64 { return d.keptSince(0) / float64(max(1, d.keptBlocks)) }
 
 // add adds the sightings of a size in some slices.
 func (d *siteSightings) add(r *recordedWindows, class sizeClass, list []sightingCount, first, last int32) {
@@ -77,10 +67,10 @@ func (d *siteSightings) add(r *recordedWindows, class sizeClass, list []sighting
 }
 
 // setRates sets the bytes per ns of exposure.
-func (d *siteSightings) setRates(exposure float64) {
+func (d *siteSightings) setRates(e *exposure) {
 	for k := range d.kept {
-		d.keptNs += d.kept[k] / exposure
-		d.endedNs += d.ended[k] / exposure
+		d.keptNs += d.kept[k] / e.totalNs
+		d.endedNs += d.ended[k] / e.totalNs
 	}
 }
 
@@ -108,133 +98,36 @@ func (d *siteSightings) keptSlices() (n int) {
 	return n
 }
 
-// findGrowingSizes returns the classes whose live bytes grow. A range of sizes grows without its sizes that grow.
-func (w *windowScan) findGrowingSizes() (list []growingSize) {
-	byRange := make(map[sizeClass][]sizeClass)
-	for class := range w.floors {
-		if !class.isRange {
-			byRange[class.sizeRange()] = append(byRange[class.sizeRange()], class)
-		}
-	}
-	for whole, sizes := range byRange {
-		slices.SortFunc(sizes, func(a, b sizeClass) int { return cmp.Compare(a.bytes, b.bytes) })
-		rest := slices.Clone(w.floorsOf(whole))
-		var others []sizeClass
-		for _, size := range sizes {
-			floors := w.floorsOf(size)
-			if g, ok := w.measureSize(size, floors, float64(size.bytes)); ok {
-				g.members = []sizeClass{size}
-				list = append(list, g)
-				for i, floor := range floors {
-					rest[i] -= floor
-				}
-			} else {
-				others = append(others, size)
-			}
-		}
-		if len(others) > 1 {
-			if g, ok := w.measureSize(whole, rest, 0.75*float64(whole.bytes)); ok {
-				g.members = others
-				list = append(list, g)
-			}
-		}
-	}
-	slices.SortFunc(list, func(a, b growingSize) int {
-		return cmp.Or(cmp.Compare(a.pid, b.pid), cmp.Compare(a.device, b.device), cmp.Compare(a.pool, b.pool),
-			cmp.Compare(a.stream, b.stream), cmp.Compare(a.bytes, b.bytes))
-	})
-	return list
-}
-
-// measureSize measures the growth of a class with floors. block is the mean size of its blocks. It returns false if the
-// floors do not rise as those of a leak: see Scan.measureGrowth.
-func (w *windowScan) measureSize(class sizeClass, floors []int64, block float64) (g growingSize, ok bool) {
-	rise := stats.NewRise(floors, block)
-	step := w.checkpoints.StepNs()
-	if !rise.Steady || step <= 0 {
-		return g, false
-	}
-	tail := floors[len(floors)-rise.Steps:]
-	g = growingSize{
-		sizeClass:   class,
-		Trend:       rise.Trend,
-		checkpoints: len(floors),
-		floors:      floors,
-		block:       block,
-		perNs:       rise.Slope / step,
-		marginNs:    riseMargin(rise.Trend, tail, block) / step,
-		level:       float64(floors[len(floors)-1]),
-	}
-	g.fromNs = w.checkpoints.WarmNs + int64(step*float64(len(floors)-rise.Steps))
-	if rise.Steps == len(floors) {
-		g.fromNs = w.window.FromNs
-	}
-	g.untilNs = w.endOf(class.pid)
-	g.untilNs -= min(followNs, (g.untilNs-g.fromNs)/4)
-	return g, stats.ExceedsNoise(g.perNs, step*float64(rise.Steps), g.level, stats.MinLeakGrowthBytes/8)
-}
-
-// randomRiseMargin is the margin of the slope of a series that rises by random events, as part of the slope and for one
-// event. It falls with the square root of their number.
-const randomRiseMargin = 1.5
-
-// riseMargin returns the margin of the slope of a rise, per step. block is the mean size of its blocks.
-func riseMargin(rise stats.Trend, floors []int64, block float64) float64 {
-	blocks := max(1, rise.Slope*float64(rise.Steps)/block)
-	return math.Hypot(stats.SlopeMargin(floors), randomRiseMargin*rise.Slope/math.Sqrt(blocks))
-}
-
 // collect adds the sightings of all groups to a growing size.
 func (s *Scan) collect(g *growingSize) {
 	r := &s.windows.recorded
 	first, last := g.slices(r)
-	exposure := r.exposureIn(first, last)
+	g.exposure = s.windows.exposureOf(g.allocator(), first, last)
 	for i := range s.groups {
-		site := siteGrowth{group: i}
+		site := siteGrowth{group: i, isUnknown: s.groups[i].Label == timeline.NoStackSite}
 		for _, class := range g.members {
 			site.add(r, class, s.groups[i].sightings[class], first, last)
 		}
 		if site.keptBlocks+site.endedBlocks > 0 {
-			site.setRates(exposure)
+			site.setRates(&g.exposure)
 			g.sites = append(g.sites, site)
 		}
 	}
 }
 
-// slices returns the first and the last slice with sightings that count.
-func (g *growingSize) slices(r *recordedWindows) (first, last int32) {
-	return int32(r.sliceOf(g.fromNs)), int32(r.sliceOf(g.untilNs)) - 1
-}
-
-// exposureIn returns the exposure of some slices, ns. It is at least 1.
-func (r *recordedWindows) exposureIn(first, last int32) (ns float64) {
-	for i := first; i <= last; i++ {
-		ns += float64(r.exposure[i])
-	}
-	return max(1, ns)
-}
-
-// share shares the growth of a size among its sites.
+// share shares the growth of a size among its sites. These parts of a site's margin follow from chance: its share in the
+// sightings, sites that windows did not see, and the margin of the size. These add up: sightings that only seem to live on,
+// and those without a stack.
 func (s *Scan) share(g *growingSize) {
 	g.sites = nil
 	s.collect(g)
-	kept := 0.0
-	for i := range g.sites {
-		kept += g.sites[i].keptNs
-	}
+	kept, keptMargin := g.excludeFreeing(s.inWindows.freesAll)
 	if kept == 0 {
 		return
 	}
-	first, last := g.slices(&s.windows.recorded)
-	keptError := s.windows.recorded.keptError(g.keptBySlice(), first, last)
-	noise := 2 * math.Hypot(keptError, g.marginNs/2)
-	excess := max(0, kept-g.perNs-noise)
+	noise := g.noiseOf(keptMargin)
 	odds := g.oddsOfSeeming()
-	weights, sum := make([]float64, len(g.sites)), 0.0
-	for i := range g.sites {
-		weights[i] = max(0, g.sites[i].keptNs-odds*g.sites[i].endedNs)
-		sum += weights[i]
-	}
+	weights, sum, unknown := g.weightsOfSites(odds)
 	if sum == 0 {
 		return
 	}
@@ -242,23 +135,150 @@ func (s *Scan) share(g *growingSize) {
 	if kept+noise < g.perNs {
 		seen = kept
 	}
-	missing := max(0, g.perNs+g.marginNs-kept+2*keptError)
 	for i := range g.sites {
 		site := &g.sites[i]
 		part := weights[i] / sum
 		site.perNs = part * seen
-		sampling := 2 * seen * g.shareError(i, weights, odds)
+		sampling := seen * g.shareMargin(i, weights, odds)
+		_, ownMargin := g.exposure.rateIn(&site.kept, g.exposure.first, g.exposure.last, site.block())
+		missing := max(0, g.perNs+g.marginNs-kept+max(keptMargin, ownMargin))
 		unseen := min(missing, unseenInNone/float64(max(1, site.keptSlices()))*site.perNs)
-		doubt := min(excess, max(site.perNs, site.keptNs)*site.hiddenShare(), g.growthOfOthers(i))
+		excess := kept - g.perNs - noise
+		if site.endedNs > site.keptNs { // it frees most of its blocks, so it may free all of them
+			excess = kept - g.perNs + noise
+		}
+		doubt := min(max(0, excess), max(site.perNs, site.keptNs)*site.hiddenShare(), g.growthOfOthers(i))
+		if weights[i] > 0 {
+			doubt += unknown * max(part, 1-part) * seen
+		}
 		site.marginNs = doubt + math.Sqrt(sampling*sampling+unseen*unseen+part*part*g.marginNs*g.marginNs)
 	}
+}
+
+// excludeFreeing excludes sites that free their blocks of other sizes, if the others explain the growth. freesAll has the
+// groups that do so. It returns the bytes per ns of all sightings that live on and count, and their margin.
+func (g *growingSize) excludeFreeing(freesAll []bool) (kept, keptMargin float64) {
+	all, allMargin := g.keptOfSites()
+	for i := range g.sites {
+		g.sites[i].isExcluded = freesAll[g.sites[i].group]
+	}
+	kept, keptMargin = g.keptOfSites()
+	if kept+g.noiseOf(keptMargin) >= g.perNs {
+		return kept, keptMargin
+	}
+	for i := range g.sites {
+		g.sites[i].isExcluded = false
+	}
+	return all, allMargin
+}
+
+// keptOfSites returns the bytes per ns of the sightings of all sites that live on and count, and their margin.
+func (g *growingSize) keptOfSites() (perNs, margin float64) {
+	var kept [maxTimeSlices]float64
+	var blocks, bytes float64
+	for i := range g.sites {
+		site := &g.sites[i]
+		if site.isExcluded {
+			continue
+		}
+		blocks += float64(site.keptBlocks)
+		for k := range kept {
+			kept[k] += site.kept[k]
+			bytes += site.kept[k]
+		}
+	}
+	return g.exposure.rateIn(&kept, g.exposure.first, g.exposure.last, bytes/max(1, blocks))
+}
+
+// noiseOf returns by how much the sightings that live on may differ from the growth by chance, bytes per ns. keptMargin is
+// their margin.
+func (g *growingSize) noiseOf(keptMargin float64) float64 { return math.Hypot(keptMargin, g.marginNs) }
+
+// weightsOfSites returns the bytes per ns of the sightings of each site that live on, less those that only seem to: see
+// oddsOfSeeming. Sightings without a stack may be of any site, so they count only if no other site has some. unknown is
+// their part. sum is the sum of the weights.
+func (g *growingSize) weightsOfSites(odds float64) (weights []float64, sum, unknown float64) {
+	weights = make([]float64, len(g.sites))
+	withoutStack := -1
+	for i := range g.sites {
+		site := &g.sites[i]
+		switch {
+		case site.isExcluded:
+			continue
+		case site.isUnknown:
+			withoutStack = i
+		}
+		weights[i] = max(0, site.keptNs-odds*site.endedNs)
+		sum += weights[i]
+	}
+	if withoutStack >= 0 && sum > weights[withoutStack] {
+		unknown = weights[withoutStack] / sum
+		sum -= weights[withoutStack]
+		weights[withoutStack] = 0
+	}
+	return weights, sum, unknown
+}
+
+// shareStackless gives the growth of sightings without a stack to the sites with a stack that grow in the same size, in
+// other pools or on other streams. Each part is its own margin.
+func (v *windowVerdicts) shareStackless() {
+	known, total := make(map[sizeClass][]siteGrowth), make(map[sizeClass]float64)
+	for i := range v.sizes {
+		size := v.sizes[i].anywhere()
+		for k := range v.sizes[i].sites {
+			if n := &v.sizes[i].sites[k]; !n.isUnknown && !n.hasStopped && n.perNs > 0 {
+				known[size] = append(known[size], siteGrowth{group: n.group, perNs: n.perNs})
+				total[size] += n.perNs
+			}
+		}
+	}
+	for i := range v.sizes {
+		g := &v.sizes[i]
+		u := slices.IndexFunc(g.sites, func(n siteGrowth) bool { return n.isUnknown && !n.hasStopped && n.perNs > 0 })
+		sites := known[g.anywhere()]
+		if u < 0 || len(sites) == 0 {
+			continue
+		}
+		for _, n := range sites {
+			n.perNs *= g.sites[u].perNs / total[g.anywhere()]
+			n.marginNs = n.perNs + g.sites[u].marginNs
+			g.sites = append(g.sites, n)
+		}
+		g.sites[u].perNs, g.sites[u].marginNs = 0, 0
+	}
+}
+
+// minFreedSightings, minFreedSizes and minOtherFreedShare are the sightings in sizes that do not grow, the number of these sizes
+// and the part of them that ended from which on a site frees its blocks of all sizes.
+const (
+	minFreedSightings, minFreedSizes = 20, 2
+	minOtherFreedShare               = 0.95
+)
+
+// freesOtherSizes reports whether group i frees nearly all of its blocks of several sizes that do not grow. Then it is
+// assumed to free those of all sizes.
+func (s *Scan) freesOtherSizes(i int) bool {
+	var sizes int
+	var kept, ended int64
+	for class, list := range s.groups[i].sightings {
+		if s.inWindows.isGrowing[class] {
+			continue
+		}
+		sizes++
+		for _, n := range list {
+			kept += n.kept
+			ended += n.ended
+		}
+	}
+	return sizes >= minFreedSizes && kept+ended >= minFreedSightings &&
+		float64(ended) >= minOtherFreedShare*float64(kept+ended)
 }
 
 // growthOfOthers returns the most that other sites than site i may grow by, bytes per ns, if at most two of them leak.
 func (g *growingSize) growthOfOthers(i int) float64 {
 	var first, second float64
 	for k := range g.sites {
-		if n := &g.sites[k]; k != i && n.keptBlocks > 0 {
+		if n := &g.sites[k]; k != i && n.keptBlocks > 0 && !n.isExcluded {
 			most := n.keptNs * (1 + 2/math.Sqrt(float64(n.keptBlocks)))
 			first, second = max(first, most), max(second, min(first, most))
 		}
@@ -271,7 +291,9 @@ func (g *growingSize) growthOfOthers(i int) float64 {
 func (g *growingSize) oddsOfSeeming() float64 {
 	left := func(odds float64) (sum float64) {
 		for i := range g.sites {
-			sum += max(0, g.sites[i].keptNs-odds*g.sites[i].endedNs)
+			if !g.sites[i].isExcluded {
+				sum += max(0, g.sites[i].keptNs-odds*g.sites[i].endedNs)
+			}
 		}
 		return sum
 	}
@@ -289,41 +311,9 @@ func (g *growingSize) oddsOfSeeming() float64 {
 	return high
 }
 
-// keptBySlice returns the bytes of the sightings of all sites that live on.
-func (g *growingSize) keptBySlice() []float64 {
-	slice := make([]float64, maxTimeSlices)
-	for i := range g.sites {
-		for k, kept := range g.sites[i].kept {
-			slice[k] += kept
-		}
-	}
-	return slice
-}
-
-// keptError returns the standard error of the bytes per ns of exposure of sightings that live on. kept are their bytes by
-// slice. Slices from first to last count.
-func (r *recordedWindows) keptError(kept []float64, first, last int32) float64 {
-	var sum, variance, n float64
-	exposure := r.exposureIn(first, last)
-	for _, bytes := range kept {
-		sum += bytes
-	}
-	for k := first; k <= last; k++ {
-		if r.exposure[k] > 0 {
-			off := kept[k] - sum/exposure*float64(r.exposure[k])
-			variance += off * off
-			n++
-		}
-	}
-	if n < 2 {
-		return sum / exposure
-	}
-	return math.Sqrt(variance*n/(n-1)) / exposure
-}
-
-// shareError returns the standard error of the share of site i in all sightings that live on. odds are those of
+// shareMargin returns the half width of the 95 % interval of the share of site i in all sightings that live on. odds are those of
 // oddsOfSeeming. Sites without a share do not count.
-func (g *growingSize) shareError(i int, weights []float64, odds float64) float64 {
+func (g *growingSize) shareMargin(i int, weights []float64, odds float64) float64 {
 	var sum, total, variance, n float64
 	for _, weight := range weights {
 		total += weight
@@ -345,41 +335,12 @@ func (g *growingSize) shareError(i int, weights []float64, odds float64) float64
 	if n < 2 || sum <= 0 || weights[i] == 0 {
 		return 1
 	}
-	return math.Sqrt(variance*n/(n-1)) / sum
-}
-
-// coverageBins is the number of ages for which the coverage is measured: minAge, and its multiples by powers of two.
-const coverageBins = 7
-
-// coverageOf returns the part of the times at which the blocks of a slice reach certain ages that is in windows.
-func (r *recordedWindows) coverageOf(slice int) (bins [coverageBins]float64) {
-	n := 0.0
-	for _, w := range r.list {
-		if r.sliceOf(w.FromNs) != slice || w.DurNs() < r.minAge {
-			continue
-		}
-		n++
-		at := w.FromNs + (w.DurNs()-r.minAge)/2
-		for i := range bins {
-			from, to := at+r.minAge<<i, at+r.minAge<<(i+1)
-			bins[i] += float64(r.recordedNs(from, to)) / float64(to-from)
+	part, blocks := weights[i]/total, 0.0
+	for k := range g.sites {
+		if weights[k] > 0 {
+			blocks += float64(g.sites[k].keptBlocks)
 		}
 	}
-	for i := range bins {
-		bins[i] /= max(1, n)
-	}
-	return bins
-}
-
-// recordedNs returns how much of the time between two times is in windows, ns.
-func (r *recordedWindows) recordedNs(fromNs, toNs int64) (ns int64) {
-	i, _ := slices.BinarySearchFunc(
-		r.list,
-		fromNs,
-		func(w query.Window, ns int64) int { return cmp.Compare(w.ToNs, ns) },
-	)
-	for ; i < len(r.list) && r.list[i].FromNs < toNs; i++ {
-		ns += max(0, min(toNs, r.list[i].ToNs)-max(fromNs, r.list[i].FromNs))
-	}
-	return ns
+	random := 1.96 * math.Sqrt(part*(1-part)/max(1, blocks))
+	return max(random, marginQuantile(n)*math.Sqrt(variance*n/(n-1))/sum)
 }

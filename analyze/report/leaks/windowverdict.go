@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpurec/gpurec/analyze/model/caching"
 	"github.com/gpurec/gpurec/analyze/stats"
 	"github.com/gpurec/gpurec/analyze/units"
 	"github.com/gpurec/gpurec/format"
@@ -41,6 +42,7 @@ type windowVerdicts struct {
 	sizes     []growingSize
 	isGrowing map[sizeClass]bool
 	groups    []windowGrowth
+	freesAll  []bool // by group: see freesOtherSizes
 }
 
 // measureWindows shares the growth of all sizes among the groups.
@@ -50,37 +52,45 @@ func (s *Scan) measureWindows() {
 	}
 	v := &s.inWindows
 	v.groups, v.isGrowing = make([]windowGrowth, len(s.groups)), make(map[sizeClass]bool)
-	v.sizes = s.windows.findGrowingSizes()
+	v.sizes = s.joinThinSizes(s.windows.findGrowingSizes())
+	for i := range v.sizes {
+		for _, class := range v.sizes[i].members {
+			v.isGrowing[class] = true
+		}
+	}
+	v.freesAll = make([]bool, len(s.groups))
+	for i := range s.groups {
+		v.freesAll[i] = s.freesOtherSizes(i)
+	}
 	for i := range v.sizes {
 		g := &v.sizes[i]
 		if s.shareAndCheck(g); g.hasStopped() && s.windows.cutFirstHalf(g) {
 			s.shareAndCheck(g)
 		}
-		for k := range g.sites {
-			site := &g.sites[k]
-			total := &v.groups[site.group]
-			switch {
-			case !site.hasStopped:
-				total.add(
-					site.perNs,
-					site.marginNs,
-					g.level*site.perNs/g.perNs,
-					&site.siteSightings,
-					g.Trend,
-					g.checkpoints,
-				)
-			case site.keptSlices() < minRiseSlices: // it may be chance that they seem to have stopped
-				total.marginNs += site.perNs + site.marginNs
-			}
-		}
-		for _, class := range g.members {
-			v.isGrowing[class] = true
-		}
+	}
+	v.shareStackless()
+	for i := range v.sizes {
+		v.addSites(&v.sizes[i])
 	}
 	ended := s.endedBySize()
 	for i := range s.groups {
 		s.addOtherSizes(i)
 		v.groups[i].isReplaced = s.fallOf(i, ended) > v.groups[i].perNs/2
+	}
+}
+
+// addSites adds the growth of the sites of a size to their groups.
+func (v *windowVerdicts) addSites(g *growingSize) {
+	for k := range g.sites {
+		site := &g.sites[k]
+		total := &v.groups[site.group]
+		switch {
+		case !site.hasStopped:
+			level := g.level * site.perNs / g.perNs
+			total.add(site.perNs, site.marginNs, level, &site.siteSightings, g.Trend, g.checkpoints)
+		case site.keptSlices() < minRiseSlices: // it may be chance that they seem to have stopped
+			total.marginNs += site.perNs + site.marginNs
+		}
 	}
 }
 
@@ -97,20 +107,6 @@ func (g *growingSize) hasStopped() bool {
 	return slices.ContainsFunc(g.sites, func(s siteGrowth) bool { return s.hasStopped && s.perNs > 0 })
 }
 
-// cutFirstHalf reduces the rise of a size to its second half. It returns false, and changes nothing, if that does not
-// rise.
-func (w *windowScan) cutFirstHalf(g *growingSize) bool {
-	series := g.floors[len(g.floors)-g.Steps/2:]
-	late, ok := w.measureSize(g.sizeClass, series, g.block)
-	if !ok {
-		return false
-	}
-	late.members, late.checkpoints, late.floors = g.members, g.checkpoints, g.floors
-	late.fromNs += int64(w.checkpoints.StepNs() * float64(len(g.floors)-len(series)))
-	*g = late
-	return true
-}
-
 // laterMarginShare is the part of a growth that is added to its margin if it began after the rise of its size.
 const laterMarginShare = 0.25
 
@@ -120,17 +116,13 @@ const minRiseSlices = 12
 // checkSeries compares the sightings of a site that live on with the rise of the size. They may have stopped, or
 // begun later.
 func (s *Scan) checkSeries(g *growingSize, site *siteGrowth) {
-	if site.keptSlices() < minRiseSlices {
-		first, last := g.slices(&s.windows.recorded)
-		length := last - first + 1
-		late, latest := site.keptSince(first+length/2), site.keptSince(first+length*3/4)
-		site.hasStopped = latest == 0 || late < site.keptSince(0)/4
+	if site.hasStopped = g.stops(site); site.hasStopped || site.keptSlices() < minRiseSlices {
 		return
 	}
-	series := s.windows.seriesOf(&site.siteSightings, g.untilNs)
+	series := s.windows.seriesOf(&site.siteSightings, &g.exposure, g.untilNs)
 	series = series[max(0, len(series)-g.Steps):]
-	rise := stats.NewRise(series, s.windows.seriesBlock(&site.siteSightings))
-	if site.hasStopped = !rise.Steady; site.hasStopped || rise.Steps+3 > g.Steps {
+	rise := stats.NewRise(series, s.windows.seriesBlock(&site.siteSightings, &g.exposure))
+	if !rise.Steady || rise.Steps+3 > g.Steps {
 		return
 	}
 	longer := float64(g.Steps) / float64(rise.Steps)
@@ -138,9 +130,28 @@ func (s *Scan) checkSeries(g *growingSize, site *siteGrowth) {
 	site.marginNs = site.marginNs*longer + laterMarginShare*site.perNs
 }
 
+// stops reports whether the sightings of a site that live on become fewer, by more than chance explains: to less than half
+// after the first quarter or half of the time, or to less than a quarter in its last quarter. A site without such sightings
+// has stopped.
+func (g *growingSize) stops(site *siteGrowth) bool {
+	if site.keptBlocks == 0 {
+		return true
+	}
+	e, length := &g.exposure, g.exposure.last-g.exposure.first+1
+	for i, least := range [...]float64{0.5, 0.5, 0.25} {
+		from := e.first + length*int32(i+1)/4
+		early, earlyMargin := e.rateIn(&site.kept, e.first, from-1, site.block())
+		late, lateMargin := e.rateIn(&site.kept, from, e.last, site.block())
+		if late < least*early && early-late > math.Hypot(earlyMargin, lateMargin) {
+			return true
+		}
+	}
+	return false
+}
+
 // seriesOf returns the bytes of the blocks of a group that live on, at each checkpoint before untilNs, Unix ns. It follows
 // from the part of them that windows saw.
-func (w *windowScan) seriesOf(d *siteSightings, untilNs int64) (series []int64) {
+func (w *windowScan) seriesOf(d *siteSightings, e *exposure, untilNs int64) (series []int64) {
 	r := &w.recorded
 	sum, rate, next, until := 0.0, 0.0, 0, r.sliceOf(untilNs)
 	for k := range stats.CheckpointCount {
@@ -149,8 +160,8 @@ func (w *windowScan) seriesOf(d *siteSightings, untilNs int64) (series []int64) 
 			break
 		}
 		for ; next <= at; next++ {
-			if exposure := r.exposure[next]; exposure > 0 {
-				rate = d.kept[next] / float64(exposure)
+			if e.ns[next] > 0 {
+				rate = d.kept[next] / e.ns[next]
 			}
 			sum += rate * r.sliceNs()
 		}
@@ -160,49 +171,83 @@ func (w *windowScan) seriesOf(d *siteSightings, untilNs int64) (series []int64) 
 }
 
 // seriesBlock returns the bytes by which one sighting raises the series of seriesOf.
-func (w *windowScan) seriesBlock(d *siteSightings) float64 {
-	sum, exposure := 0.0, 1.0
-	for k, bytes := range d.kept {
+func (w *windowScan) seriesBlock(d *siteSightings, e *exposure) float64 {
+	sum := 0.0
+	for _, bytes := range d.kept {
 		sum += bytes
-		exposure += float64(w.recorded.exposure[k])
 	}
-	return sum / float64(max(1, d.keptBlocks)) * float64(w.recorded.DurNs()) / exposure
+	return sum / float64(max(1, d.keptBlocks)) * w.recorded.sliceNs() * float64(e.last-e.first+1) / e.totalNs
 }
 
 // addOtherSizes adds the growth of a group in sizes that do not grow steadily, because of other groups. It follows from
 // the sightings that live on, if windows would have shown the ends of others.
 func (s *Scan) addOtherSizes(i int) {
+	for _, key := range s.groups[i].sightings.allocators() {
+		s.addOtherSizesOf(i, key)
+	}
+}
+
+func (s *Scan) addOtherSizesOf(i int, key caching.AllocatorKey) {
 	r, total := &s.windows.recorded, &s.inWindows.groups[i]
 	untilNs := r.ToNs - min(followNs, r.DurNs()/4)
-	add := func(fromNs int64) (d siteSightings, first, last int32) {
-		first, last = int32(r.sliceOf(fromNs)), int32(r.sliceOf(untilNs))-1
+	add := func(fromNs int64) (d siteSightings, e exposure) {
+		e = s.windows.exposureOf(key, int32(r.sliceOf(fromNs)), int32(r.sliceOf(untilNs))-1)
 		for class, list := range s.groups[i].sightings {
-			if !s.inWindows.isGrowing[class] {
-				d.add(r, class, list, first, last)
+			if class.allocator() == key && !s.inWindows.isGrowing[class] {
+				d.add(r, class, list, e.first, e.last)
 			}
 		}
-		d.setRates(r.exposureIn(first, last))
-		return d, first, last
+		d.setRates(&e)
+		return d, e
 	}
-	all, _, _ := add(r.FromNs)
+	all, e := add(r.FromNs)
 	if all.keptBlocks < minKeptSightings {
 		return
 	}
-	series := s.windows.seriesOf(&all, untilNs)
-	rise := stats.NewRise(series, s.windows.seriesBlock(&all))
+	series := s.windows.seriesOf(&all, &e, untilNs)
+	rise := stats.NewRise(series, s.windows.seriesBlock(&all, &e))
 	if !rise.Steady {
 		return
 	}
 	step := s.windows.checkpoints.StepNs()
-	d, first, last := add(s.windows.checkpoints.WarmNs + int64(step*float64(len(series)-rise.Steps)))
+	d, e := add(s.windows.checkpoints.WarmNs + int64(step*float64(len(series)-rise.Steps)))
 	if d.hiddenShare() > maxMarginShare {
 		if total.perNs > 0 {
 			total.marginNs += d.keptNs
 		}
 		return
 	}
-	margin := 2*r.keptError(d.kept[:], first, last) + d.keptNs*d.hiddenShare()
+	_, margin := e.rateIn(&d.kept, e.first, e.last, d.block())
+	margin += d.keptNs * d.hiddenShare()
+	if perNs, ok := s.riseOfRanges(i, key, rise.Steps); ok && perNs < d.keptNs/4 {
+		return // most of the blocks replace others
+	}
 	total.add(d.keptNs, margin, float64(series[len(series)-1]), &d, rise.Trend, len(series))
+}
+
+// minKnownSteps is the number of floors from which on they show whether blocks become more.
+const minKnownSteps = 5
+
+// riseOfRanges returns by how much the blocks of the ranges of sizes of a group became more in the last steps, bytes per ns.
+// Later than the last time at which they were exact, the floors show nothing. It returns false if too few are left.
+func (s *Scan) riseOfRanges(i int, key caching.AllocatorKey, steps int) (perNs float64, ok bool) {
+	ranges := make(map[sizeClass]bool)
+	for class := range s.groups[i].sightings {
+		if class.allocator() == key {
+			ranges[class.sizeRange()] = true
+		}
+	}
+	known := max(0, s.windows.checkpoints.CountBefore(s.windows.levels[key].exactNs)-1)
+	for class := range ranges {
+		floors := s.windows.floorsOf(class)
+		floors = floors[:min(len(floors), known)]
+		if n := min(steps, len(floors)); n >= minKnownSteps {
+			rise := floors[len(floors)-1] - floors[len(floors)-n]
+			perNs += float64(rise) / float64(n-1) / s.windows.checkpoints.StepNs()
+			ok = true
+		}
+	}
+	return perNs, ok
 }
 
 // endedBySize returns the bytes of the sightings of all groups that ended, by size.
@@ -226,19 +271,32 @@ func endedBytes(class sizeClass, list []sightingCount) (bytes float64) {
 // fallOf returns by how much the blocks of a group became fewer in sizes that do not grow, bytes per ns. ended are the
 // sightings that ended, by size: those of the group have a part of the fall.
 func (s *Scan) fallOf(i int, ended map[sizeClass]float64) (perNs float64) {
-	steps := s.inWindows.groups[i].Steps
-	if steps < 2 {
+	for class, list := range s.groups[i].sightings {
+		if ended[class] > 0 {
+			perNs += s.fallOfSize(class, s.inWindows.groups[i].Steps) * endedBytes(class, list) / ended[class]
+		}
+	}
+	return perNs
+}
+
+// fallOfSize returns by how much the blocks of a size became fewer in the last steps, bytes per ns; 0: it grows.
+func (s *Scan) fallOfSize(class sizeClass, steps int) (perNs float64) {
+	floors := s.windows.floorsOf(class)
+	if s.inWindows.isGrowing[class] || steps < 2 || len(floors) < steps {
 		return 0
 	}
-	for class, list := range s.groups[i].sightings {
-		floors := s.windows.floorsOf(class)
-		if s.inWindows.isGrowing[class] || ended[class] == 0 || len(floors) < steps {
-			continue
-		}
-		tail := floors[len(floors)-steps:]
-		if stats.NewTrend(tail).Tau < 0 {
-			fall := float64(tail[0]-tail[steps-1]) / float64(steps) / s.windows.checkpoints.StepNs()
-			perNs += max(0, fall) * endedBytes(class, list) / ended[class]
+	tail := floors[len(floors)-steps:]
+	if stats.NewTrend(tail).Tau >= 0 {
+		return 0
+	}
+	return max(0, float64(tail[0]-tail[steps-1])/float64(steps)/s.windows.checkpoints.StepNs())
+}
+
+// fallOfSizes returns by how much the blocks of all sizes that do not grow became fewer in the last steps, bytes per ns.
+func (s *Scan) fallOfSizes(steps int) (perNs float64) {
+	for class := range s.windows.floors {
+		if !class.isRange {
+			perNs += s.fallOfSize(class, steps)
 		}
 	}
 	return perNs
@@ -300,7 +358,7 @@ func (f *LeakFinding) setWindowGrowth(s *Scan, w *windowGrowth) {
 }
 
 // classifyUnseen sets the verdict on the blocks whose allocation no window saw: they have the growth of all sizes that
-// rows with a site do not explain.
+// rows with a site do not explain. They do not grow if they replace blocks of sizes that become fewer.
 func (s *Scan) classifyUnseen(findings []LeakFinding) {
 	unseen := -1
 	explains := make(map[int]bool)
@@ -331,7 +389,7 @@ func (s *Scan) classifyUnseen(findings []LeakFinding) {
 	}
 	f := &findings[unseen]
 	durNs := s.windows.checkpoints.StepNs() * float64(rest.Steps)
-	if rest.perNs > 0 && rest.marginNs <= maxMarginShare*rest.perNs &&
+	if rest.perNs > 0 && rest.marginNs <= maxMarginShare*rest.perNs && s.fallOfSizes(rest.Steps) <= rest.perNs/2 &&
 		stats.ExceedsNoise(rest.perNs, durNs, rest.level, stats.MinLeakGrowthBytes) {
 		f.setWindowGrowth(s, &rest)
 		f.Verdict = VerdictGrowing
