@@ -22,8 +22,9 @@ const completeReadings = 64
 // totalsInterval is the time between readings of an allocator's statistics while its events are sampled.
 const totalsInterval = 100 * time.Millisecond
 
-// readingAge is the age of the last reading above which a process's blocks count as unknown.
-const readingAge = 10 * time.Second
+// readingAge is the age of the last reading above which a process's blocks count as unknown. It has room for a few refused
+// readings.
+const readingAge = 30 * time.Second
 
 // blockReaders read the blocks of processes' caching allocators at regular times, each in its own goroutine: with
 // Options.BlocksEvery, or when their events begin to be sampled. It is a sampling.BlockReader, and safe for concurrent
@@ -249,10 +250,13 @@ const minReadingPause = 300 * time.Millisecond
 // of a processor at most.
 const readingShare = 50
 
+// maxReadingPause is the longest time between two readings.
+const maxReadingPause = 5 * time.Second
+
 // pauseFor returns the time until the next reading, if one after a time was asked for. It grows with the cost of the last
-// reading, but the blocks never count as unknown between two readings.
+// reading.
 func (w *blockWatch) pauseFor(asked time.Duration) time.Duration {
-	return max(asked, min(readingShare*w.cost, readingAge/2))
+	return max(asked, min(readingShare*w.cost, maxReadingPause))
 }
 
 // run waits for a request, and reads until ctx ends, or the process ends or executes another program. It looks for the

@@ -56,7 +56,7 @@ func TestPauseBetweenReadings(t *testing.T) {
 		{10 * time.Millisecond, time.Second, time.Second},
 		{40 * time.Millisecond, time.Second, 2 * time.Second},
 		{40 * time.Millisecond, minReadingPause, 2 * time.Second},
-		{time.Second, time.Second, readingAge / 2},
+		{time.Second, time.Second, maxReadingPause},
 		{time.Second, time.Minute, time.Minute},
 	} {
 		if got := (&blockWatch{cost: c.cost}).pauseFor(c.asked); got != c.want {

@@ -123,8 +123,14 @@ func readBusy(t *testing.T, p *busyProgram, n int, pause time.Duration) (b busyR
 	slices.Sort(b.took)
 	slices.Sort(b.processor)
 	if n := len(b.states); n > 0 {
-		t.Logf("ms of a reading: median %.0f, most %.0f; of the processor: median %.0f, most %.0f; blocks %d",
-			b.took[n/2], b.took[n-1], b.processor[n/2], b.processor[n-1], b.states[n-1].CountBlocks())
+		var pauses []int64
+		for _, s := range b.states {
+			pauses = append(pauses, (s.EndNs-s.AtNs)/1000)
+		}
+		slices.Sort(pauses)
+		t.Logf("ms of a reading: median %.0f, most %.0f; of the processor: median %.0f, most %.0f; "+
+			"µs in the pause: median %d, most %d; blocks %d", b.took[n/2], b.took[n-1], b.processor[n/2],
+			b.processor[n-1], pauses[n/2], pauses[n-1], b.states[n-1].CountBlocks())
 	}
 	return b
 }
@@ -247,6 +253,8 @@ func TestBusyLeaks(t *testing.T) {
 			func(t *testing.T) { testBusy(t, blocks, n, n/10, 100*time.Millisecond) },
 		)
 	}
+	// Blocks that were leaked since the last reading must not be read in the pause.
+	t.Run("rarely", func(t *testing.T) { testBusy(t, 20_000, max(2, n/4), n/10, 4*time.Second) })
 }
 
 // TestSurveysOfTensorsEqualTheLedger reads a program with private pools, captured graphs and side streams as one whose

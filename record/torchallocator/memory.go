@@ -104,6 +104,8 @@ type imagePart struct {
 	data   []byte
 	piece  int
 	isUsed bool // since the last eviction
+	// followed is the memory whose pointers a survey has followed already.
+	followed []byte
 }
 
 func newImage(m Memory) *image { return &image{memory: m, parts: make(map[key]*imagePart)} }

@@ -100,7 +100,7 @@ func walkLayout(o *object, l *layout, blockBytes uint64) (*walk, *State, error) 
 	if len(data) < l.headEnd() {
 		return nil, nil, errUnreadable
 	}
-	w := newWalk(o, l, data, blockBytes)
+	w := newWalk(o, l, data, blockBytes, len(o.image.parts))
 	if err := w.readBlocks(); err != nil {
 		return nil, nil, err
 	}

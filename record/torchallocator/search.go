@@ -145,7 +145,7 @@ func (r *Reader) proposeLayouts(o *object, device deviceLayout) ([]blockLayout, 
 	if err != nil || len(active) == 0 {
 		return nil, err
 	}
-	w := newWalk(o, &layout{deviceLayout: device}, data, searchedBlockBytes)
+	w := newWalk(o, &layout{deviceLayout: device}, data, searchedBlockBytes, len(o.image.parts))
 	if err := w.addAllPools(); err != nil {
 		return nil, err
 	}

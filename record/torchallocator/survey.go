@@ -34,6 +34,8 @@ type survey struct {
 	isHot   []bool  // by number in the store, in assemble
 	changed []change
 	missing []uint64 // blocks that another one points to, and that were not read in the pause
+	// following are the parts whose links followNew follows.
+	following []*imagePart
 }
 
 // change is a cold block whose memory differs behind the pause.
@@ -172,9 +174,6 @@ func (s *survey) cool() {
 func (s *survey) learn(head []byte) error {
 	s.try++
 	s.cool()
-	if err := s.glance(); err != nil {
-		return err
-	}
 	t, ok := readTable(head[s.layout.active:], maxBlocks)
 	if !ok {
 		return errUnreadable
@@ -206,7 +205,13 @@ func (s *survey) learn(head []byte) error {
 	if err != nil {
 		return err
 	}
-	return s.loadHot()
+	if err := s.glance(); err != nil {
+		return err
+	}
+	if err := s.loadHot(); err != nil {
+		return err
+	}
+	return s.followAgain()
 }
 
 // loadHot loads the hot blocks, and neighbors of new and changed ones that are not known yet. They came after the table
@@ -262,7 +267,7 @@ func (s *survey) readPause() error {
 	if len(data) < s.layout.headEnd() {
 		return errUnreadable
 	}
-	s.walk = newWalk(&s.object, &s.layout, data, s.width())
+	s.walk = newWalk(&s.object, &s.layout, data, s.width(), s.cached)
 	if err := s.walk.addAllPools(); err != nil {
 		return err
 	}
@@ -277,12 +282,50 @@ func (s *survey) readPause() error {
 	if err := img.load(list, s.width()); err != nil {
 		return err
 	}
-	for k, p := range img.parts {
-		if k.length == s.width() && !img.pieces[p.piece].IsMissing && s.isBlock(p.data) && s.isAllocated(p.data) {
-			list = append(list, k.at)
+	return s.followNew(list)
+}
+
+// followNew follows the links of all allocated blocks in the image and of the blocks of a list, but not those of memory
+// that was followed before: the allocator does not pause for long.
+func (s *survey) followNew(list []uint64) error {
+	img := s.object.image
+	s.following = s.following[:0]
+	changed := list[:0]
+	for _, at := range list {
+		if p := img.parts[key{at, s.width()}]; p != nil && !bytes.Equal(p.data, p.followed) {
+			changed = append(changed, at)
+			s.following = append(s.following, p)
 		}
 	}
-	return s.followLinks(list)
+	for k, p := range img.parts {
+		if k.length == s.width() && !img.pieces[p.piece].IsMissing && !bytes.Equal(p.data, p.followed) &&
+			s.isBlock(p.data) && s.isAllocated(p.data) {
+			changed = append(changed, k.at)
+			s.following = append(s.following, p)
+		}
+	}
+	if err := s.followLinks(changed); err != nil {
+		return err
+	}
+	for _, p := range s.following {
+		p.followed = append(p.followed[:0], p.data...)
+	}
+	return nil
+}
+
+// followAgain forgets what was followed, and follows all links while the allocator works.
+func (s *survey) followAgain() error {
+	for _, p := range s.object.image.parts {
+		p.followed = p.followed[:0]
+	}
+	if s.walk == nil {
+		return nil
+	}
+	err := s.followNew(nil)
+	if isMisfit(err) {
+		return nil // they changed meanwhile
+	}
+	return err
 }
 
 // followLinks loads those neighbors of hot blocks that are not known, or that the store knows with other neighbors.

@@ -61,12 +61,11 @@ type block struct {
 	cold                             int32 // 1 + the number in the store of a survey; 0: it is hot, or there is none
 }
 
-// newWalk returns a walk. data is the memory of the object.
-func newWalk(o *object, l *layout, data []byte, blockBytes uint64) *walk {
+// newWalk returns a walk of about n blocks. data is the memory of the object.
+func newWalk(o *object, l *layout, data []byte, blockBytes uint64, n int) *walk {
 	return &walk{
 		image: o.image, object: o, layout: l, data: data, blockBytes: blockBytes,
-		pools: make(map[uint64]pool), blocks: make([]block, 0, len(o.image.parts)),
-		places: make(map[uint64]int, len(o.image.parts)),
+		pools: make(map[uint64]pool), blocks: make([]block, 0, n), places: make(map[uint64]int, n),
 	}
 }
 
