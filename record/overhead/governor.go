@@ -259,10 +259,8 @@ func (g *Governor) decideInPause(m Measurement, d time.Duration) {
 	g.endedQuiet = stopped
 	window, _ := g.schedule()
 	g.lastSwitching = g.switching()
-	g.isFirst, g.isPause, g.left = false, false, max(
-		g.policy.MinWindow,
-		window-time.Duration(g.lastSwitching*float64(time.Second)),
-	)
+	window -= time.Duration(g.lastSwitching * float64(time.Second))
+	g.isFirst, g.isPause, g.left = false, false, max(g.policy.MinWindow, window)
 	g.window, g.switchCost = average{}, 0
 }
 

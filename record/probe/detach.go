@@ -61,9 +61,9 @@ func awaitRunningPrograms() {
 
 // detachAllProbes removes all probes, entries first, so that each recorded entry has its return.
 func (p *Probes) detachAllProbes() error {
-	p.removing.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.removing.Wait() // no other removal begins while p.mu is held
 	for name, links := range p.getters {
 		p.permanent.entries = append(p.permanent.entries, links.entries...)
 		p.permanent.returns = append(p.permanent.returns, links.returns...)

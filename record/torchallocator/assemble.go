@@ -112,17 +112,7 @@ func (s *survey) decodeNext() error {
 		return nil
 	}
 	b.isActive = w.read >= s.cached && data[s.layout.allocated+1] != 0
-	w.read++
-	if err := w.decode(b, data); err != nil {
-		return err
-	}
-	prev, next := b.prev, b.next // b is invalid when blocks grow
-	w.addBlock(prev)
-	w.addBlock(next)
-	if len(w.blocks) > maxBlocks {
-		return errTooLarge
-	}
-	return nil
+	return w.decodeNext(data)
 }
 
 // maxChoices bounds the blocks whose requested size is chosen.

@@ -28,20 +28,26 @@ func (r *Reader) searchBusy(ctx context.Context, o *object, data []byte) (*State
 		}
 	}
 	failed := error(errNoMembers)
+	var busy error
+	undecided := o.likely[:0]
 	for i, s := range o.likely {
-		end, _ := ctx.Deadline()
-		state, err := s.verify(ctx, r, time.Until(end)/time.Duration(len(o.likely)-i))
+		state, err := s.verify(ctx, r, len(o.likely)-i)
 		switch {
 		case err == nil:
 			o.survey, o.likely = s, nil
 			r.keep(&s.layout)
 			return state, nil
-		case ctx.Err() != nil || !isMisfit(err) && !errors.Is(err, ErrBusy):
-			return nil, err // the next search continues with the same layouts
+		case errors.Is(err, ErrBusy):
+			busy, undecided = err, append(undecided, s)
+		case !isMisfit(err):
+			return nil, err
+		default:
+			failed = err
 		}
-		failed = err
 	}
-	o.likely = nil
+	if o.likely = undecided; busy != nil {
+		return nil, busy // the next search continues with these layouts
+	}
 	return nil, failed
 }
 
@@ -65,14 +71,14 @@ func (r *Reader) likelySurveys(o *object, data []byte) (list []*survey, err erro
 	return list, nil
 }
 
-// verify reads the blocks within a time. Without a deadline of ctx, the time is not limited.
-func (s *survey) verify(ctx context.Context, r *Reader, limit time.Duration) (*State, error) {
-	if _, isLimited := ctx.Deadline(); !isLimited {
-		return s.read(ctx, r)
+// verify reads the blocks within one of some equal parts of the time until the deadline of ctx, if it has one.
+func (s *survey) verify(ctx context.Context, r *Reader, parts int) (*State, error) {
+	if end, isLimited := ctx.Deadline(); isLimited {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/time.Duration(parts))
+		defer cancel()
 	}
-	limited, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	return s.read(limited, r)
+	return s.read(ctx, r)
 }
 
 // isLikely reports whether most of the memory that learn has read can be blocks, in pools for their sizes.

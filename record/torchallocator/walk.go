@@ -125,15 +125,23 @@ func (w *walk) readRound() error {
 		if !ok {
 			return errUnreadable
 		}
-		b := &w.blocks[w.read]
-		w.read++
-		if err := w.decode(b, data); err != nil {
+		if err := w.decodeNext(data); err != nil {
 			return err
 		}
-		prev, next := b.prev, b.next // b is invalid when blocks grow
-		w.addBlock(prev)
-		w.addBlock(next)
 	}
+	return nil
+}
+
+// decodeNext reads the first block that was only found from its memory, and adds its neighbors.
+func (w *walk) decodeNext(data []byte) error {
+	b := &w.blocks[w.read]
+	w.read++
+	if err := w.decode(b, data); err != nil {
+		return err
+	}
+	prev, next := b.prev, b.next // b is invalid when blocks grow
+	w.addBlock(prev)
+	w.addBlock(next)
 	if len(w.blocks) > maxBlocks {
 		return errTooLarge
 	}

@@ -68,15 +68,13 @@ func newWindowScan(t *timeline.Timeline, w query.Window) *windowScan {
 		return nil
 	}
 	return &windowScan{
-		t:           t,
-		window:      w,
-		checkpoints: stats.NewCheckpoints(w.FromNs, w.ToNs),
-		recorded:    newRecordedWindows(t.Facts.Sampling.NoAllocator, w),
-		floors:      make(map[sizeClass]*stats.Floor),
-		levels:      make(map[caching.AllocatorKey]*allocatorLevels),
-		exitNs: make(
-			map[int32]int64,
-		),
+		t:             t,
+		window:        w,
+		checkpoints:   stats.NewCheckpoints(w.FromNs, w.ToNs),
+		recorded:      newRecordedWindows(t.Facts.Sampling.NoAllocator, w),
+		floors:        make(map[sizeClass]*stats.Floor),
+		levels:        make(map[caching.AllocatorKey]*allocatorLevels),
+		exitNs:        make(map[int32]int64),
 		allocs:        make(map[caching.AllocatorKey]*allocCounts),
 		sizesToRemove: minSizesToRemove,
 	}
