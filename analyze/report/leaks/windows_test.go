@@ -113,7 +113,7 @@ func TestSightingsWithoutStack(t *testing.T) {
 	}
 }
 
-// checkLeakWithoutStacks checks the growth of a leak of which a part has no stack. It returns the margin, bytes per minute.
+// checkLeakWithoutStacks checks the growth of a leak, a part of it without stacks. It returns the margin, bytes per minute.
 func checkLeakWithoutStacks(t *testing.T, p *steppedProgram) (margin float64) {
 	t.Helper()
 	_, r := runInWindows(t, p)
