@@ -18,6 +18,7 @@ type Monitor struct {
 	firstNs   int64 // earliest start of a call, Unix ns; 0: none
 	lastNs    int64 // latest start of a call, Unix ns
 	takenNs   int64 // end of the seconds that were taken, Unix ns
+	verdicts  []Verdict
 }
 
 // NewMonitor returns a Monitor that has seen no rows.

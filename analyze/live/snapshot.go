@@ -24,6 +24,7 @@ type Snapshot struct {
 	Late      int64     `json:"late_calls"`
 	Processes []Process `json:"processes"`
 	GPUs      []GPU     `json:"gpus"`
+	Verdicts  []Verdict `json:"verdicts,omitempty"` // of the latest Monitor.SetVerdicts
 }
 
 // Process has the numbers of a process. Rates are those of the time of the Snapshot; memory is that at its
@@ -148,7 +149,7 @@ func (m *Monitor) take(from, to int64) *Snapshot {
 	m.memory.apply(to * secondNs)
 	s := &Snapshot{
 		FromNs: from * secondNs, ToNs: to * secondNs, Lost: m.lost, Late: m.late,
-		LaunchShare: m.samplers.recordedShare(from, to),
+		LaunchShare: m.samplers.recordedShare(from, to), Verdicts: slices.Clone(m.verdicts),
 	}
 	for _, pid := range slices.Sorted(maps.Keys(m.processes)) {
 		s.Processes = append(s.Processes, m.processes[pid].take(pid, s, from, to))
