@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/analyze/live"
+	"github.com/gpurec/gpurec/analyze/model/origin"
 	"github.com/gpurec/gpurec/analyze/report"
 )
 
@@ -12,6 +13,8 @@ const (
 	certainHang = 4500 * time.Millisecond
 	// certainLeak is the time for which memory must be found to grow. A cache that fills in the first seconds grows, too.
 	certainLeak = 6 * time.Second
+	// certainUnseen is certainLeak for a leak whose site was not seen: its site is worth some time.
+	certainUnseen = 20 * time.Second
 	// certainLength is the shortest part of a recording that proves a leak.
 	certainLength = 10 * time.Second
 )
@@ -71,6 +74,8 @@ func (l *Log) Add(look Look) (fresh []live.Verdict) {
 		s.describe(f, look.IsLast)
 		switch {
 		case s.isKnown:
+		case f.Where == origin.UnseenSite && (l.hasLeak() || time.Duration(look.AtNs-s.firstNs) < certainUnseen):
+			l.waiting = l.waiting || !l.hasLeak()
 		case s.isCertain(f, &look):
 			s.isKnown, s.verdict.AtNs = true, look.AtNs
 			fresh = append(fresh, s.verdict)
@@ -78,6 +83,7 @@ func (l *Log) Add(look Look) (fresh []live.Verdict) {
 			l.waiting = true
 		}
 	}
+	l.keepUnseenSites()
 	for _, s := range l.states {
 		if !s.isSeen {
 			s.firstNs = 0
@@ -85,6 +91,31 @@ func (l *Log) Add(look Look) (fresh []live.Verdict) {
 		}
 	}
 	return fresh
+}
+
+// keepUnseenSites lets a growth without a site confirm the sites of earlier looks: windows of allocator events do not
+// see every site.
+func (l *Log) keepUnseenSites() {
+	hasUnseen := false
+	for at, s := range l.states {
+		hasUnseen = hasUnseen || s.isSeen && at.where == origin.UnseenSite
+	}
+	if !hasUnseen {
+		return
+	}
+	for _, s := range l.states {
+		s.isSeen = s.isSeen || s.verdict.Kind == KindLeak && s.firstNs != 0
+	}
+}
+
+// hasLeak reports whether a leak with a site is seen.
+func (l *Log) hasLeak() bool {
+	for at, s := range l.states {
+		if s.isSeen && s.verdict.Kind == KindLeak && at.where != origin.UnseenSite {
+			return true
+		}
+	}
+	return false
 }
 
 // maxStates bounds the findings of a recording.
