@@ -59,6 +59,26 @@ func memoryAt(t *testing.T, tl *timeline.Timeline, pid int32, ns int64) map[stri
 	return bytes
 }
 
+// linesAt returns the live bytes on GPUs of a process by call site before a time, from the model of the reports.
+func linesAt(t *testing.T, tl *timeline.Timeline, pid int32, ns int64) map[string]int64 {
+	t.Helper()
+	bytes := make(map[string]int64)
+	_, err := tl.ReplayMemory(func(_ *livemem.Set, c *livemem.Change) {
+		if c.AtNs >= ns || c.Kind == livemem.ChangeAllocFailed || c.Block.Origin < 0 ||
+			livemem.IsHostKind(tl.Origins.MemoryKindOf(c.Block.Origin)) {
+			return
+		}
+		if tl.Origins.List[c.Block.Origin].Pid == pid {
+			bytes[tl.Origins.SiteOf(c.Block.Origin)] += livemem.LiveBytesChange(c)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps.DeleteFunc(bytes, func(_ string, n int64) bool { return n == 0 })
+	return bytes
+}
+
 // checkSnapshot compares a Snapshot with the rows and with the model of the reports.
 func checkSnapshot(t *testing.T, tl *timeline.Timeline, rows []*format.Row, s *live.Snapshot) {
 	t.Helper()
@@ -87,6 +107,15 @@ func checkSnapshot(t *testing.T, tl *timeline.Timeline, rows []*format.Row, s *l
 		if want := memoryAt(t, tl, p.Pid, s.ToNs); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("to %d: process %d has %v live, want %v", s.ToNs-analyzetest.Epoch, p.Pid, got, want)
 		}
+		sites, sum := make(map[string]int64), int64(0)
+		for _, l := range p.Lines {
+			if sum += l.LiveBytes; l.LiveBytes != 0 {
+				sites[l.Site] = l.LiveBytes
+			}
+		}
+		if want := linesAt(t, tl, p.Pid, s.ToNs); fmt.Sprint(sites) != fmt.Sprint(want) || sum != p.LiveBytes {
+			t.Errorf("to %d: process %d has %v live by line, want %v", s.ToNs-analyzetest.Epoch, p.Pid, sites, want)
+		}
 	}
 }
 
@@ -106,7 +135,17 @@ func TestSnapshotsEqualTheReports(t *testing.T) {
 			recording.AddCall(kind, "cuLaunchKernel", r.Int64N(8*second), 2000)
 		}
 		tl, m := recording.Timeline(), live.NewMonitor()
-		feed(m, recording.Rows, r, func(now int64) { checkSnapshot(t, tl, recording.Rows, m.Take(now, 1+r.IntN(3))) })
+		liveBytes := make(map[int32]int64) // by pid
+		feed(m, recording.Rows, r, func(now int64) {
+			s := m.Take(now, 1+r.IntN(3))
+			checkSnapshot(t, tl, recording.Rows, s)
+			for _, p := range m.Take(now, 1).Processes {
+				liveBytes[p.Pid] += p.AllocatedBytes - p.FreedBytes
+				if liveBytes[p.Pid] != p.LiveBytes {
+					t.Errorf("process %d: %d bytes allocated and not freed, %d live", p.Pid, liveBytes[p.Pid], p.LiveBytes)
+				}
+			}
+		})
 	}
 }
 
@@ -153,6 +192,13 @@ func TestTrainingWithAllocator(t *testing.T) {
 	if got := *last.Processes[0].Allocator; got != (live.Allocator{want.Allocated, want.Reserved}) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
+	tensors := int64(0)
+	for _, l := range last.Processes[0].Lines {
+		tensors += l.TensorBytes
+	}
+	if !last.Processes[0].TensorsByLine || tensors != want.Allocated {
+		t.Errorf("%d bytes of tensors in lines, want %d", tensors, want.Allocated)
+	}
 }
 
 func TestSamplingMakesEstimates(t *testing.T) {
@@ -193,6 +239,7 @@ func TestGPUsAndErrors(t *testing.T) {
 	recording.AddNVMLSample(1, 100*analyzetest.Ms, "gpu_utilization_percent", 40)
 	recording.AddNVMLSample(1, 300*analyzetest.Ms, "gpu_utilization_percent", 60)
 	recording.AddNVMLSample(1, 300*analyzetest.Ms, "process_used_memory_bytes", 5e9).Pid = 42
+	recording.AddNVMLSample(1, 300*analyzetest.Ms, "process_sm_utilization_percent", 70).Pid = 42
 	recording.AddAlloc(10*analyzetest.Ms, 5, 0, 1<<40).Result = 2
 	recording.AddXid(400*analyzetest.Ms, 1, 42, 31, format.XidFact{})
 	m := live.NewMonitor()
@@ -202,8 +249,42 @@ func TestGPUsAndErrors(t *testing.T) {
 		if p.Failed != 1 || p.LastError != "cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY" {
 			t.Errorf("%d failed calls, the last %q", p.Failed, p.LastError)
 		}
+		if !slices.Equal(p.GPUs, []int32{1}) || p.UsedBytes != 5e9 || p.SMPercent != 70 {
+			t.Errorf("process on GPUs %v, %d bytes used, SM %v%%", p.GPUs, p.UsedBytes, p.SMPercent)
+		}
 		if g.UtilizationPercent != 60 || g.Xids != 1 || g.LastXid != 31 || g.Milliwatts != -1 {
 			t.Errorf("%+v", g)
 		}
 	})
+}
+
+// TestVerdictsAndEnds checks that snapshots have the latest verdicts, and a process until a minute after its end.
+func TestVerdictsAndEnds(t *testing.T) {
+	testclass.Unit(t)
+	m := live.NewMonitor()
+	for pid := range int32(2) {
+		m.Add(format.ClassCall, []format.Row{{Kind: format.KindLaunch, Pid: pid + 1, StartNs: analyzetest.Epoch}})
+	}
+	m.Add(format.ClassFact, []format.Row{{
+		Kind: format.KindProcess, Pid: 1, Name: "python3",
+		Message: fmt.Sprintf(`{"exit_ns":%d}`, analyzetest.Epoch+2*second),
+	}})
+	m.SetVerdicts([]live.Verdict{{Kind: "leak", Pid: 1}, {Kind: "hang"}})
+	for _, c := range []struct {
+		at   int64 // s
+		want string
+	}{{1, "[1: 2 2: 1]"}, {3, "[1 exited: 2 2: 1]"}, {62, "[1 exited: 2 2: 1]"}, {63, "[2: 1]"}} {
+		var got []string
+		lines := m.Take(analyzetest.Epoch+c.at*second+live.MaxDelayNs, 1).ProcessLines()
+		for _, p := range lines {
+			exited := ""
+			if p.Exited {
+				exited = " exited"
+			}
+			got = append(got, fmt.Sprintf("%d%s: %d", p.Pid, exited, len(p.Verdicts)))
+		}
+		if fmt.Sprint(got) != c.want {
+			t.Errorf("%d s: %v, want %s", c.at, got, c.want)
+		}
+	}
 }

@@ -3,6 +3,7 @@ package live
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
@@ -33,6 +34,10 @@ type memory struct {
 	latestNs   int64          // latest time of a call or of an event
 	// live are the live bytes of driver memory, by process and kind.
 	live map[liveKey]int64
+	// bySite is the live driver memory on GPUs, by pid and number of the call site in origins.Strings.
+	bySite map[int32]map[int32]siteMemory
+	// changed is called for each change of driver memory on GPUs, with the change of live bytes.
+	changed func(pid int32, atNs, bytes int64)
 	// created has the contexts that programs created, with their devices.
 	created map[contextKey]bool
 }
@@ -42,6 +47,9 @@ type liveKey struct {
 	pid  int32
 	kind string
 }
+
+// siteMemory is the live memory of a call site.
+type siteMemory struct{ bytes, blocks int64 }
 
 // contextKey identifies a context. Handles are unique within a process.
 type contextKey struct {
@@ -55,6 +63,7 @@ func newMemory() memory {
 		numbers: caching.NewAllocatorNumbers(),
 		rules:   make(map[int32]caching.AllocatorRules),
 		live:    make(map[liveKey]int64),
+		bySite:  make(map[int32]map[int32]siteMemory),
 		created: make(map[contextKey]bool),
 	}
 	return m
@@ -87,8 +96,32 @@ func (m *memory) countChange(_ *livemem.Set, c *livemem.Change) {
 	if c.Kind == livemem.ChangeAllocFailed || c.Block.Origin == origin.NoOrigin {
 		return
 	}
-	o := &m.origins.List[c.Block.Origin]
-	m.live[liveKey{o.Pid, m.origins.MemoryKindOf(c.Block.Origin)}] += livemem.LiveBytesChange(c)
+	o, bytes := &m.origins.List[c.Block.Origin], livemem.LiveBytesChange(c)
+	kind := m.origins.MemoryKindOf(c.Block.Origin)
+	if key := (liveKey{o.Pid, kind}); m.live[key]+bytes == 0 {
+		delete(m.live, key)
+	} else {
+		m.live[key] += bytes
+	}
+	if livemem.IsHostKind(kind) {
+		return
+	}
+	m.changed(o.Pid, c.AtNs, bytes)
+	sites := m.bySite[o.Pid]
+	if sites == nil {
+		sites = make(map[int32]siteMemory)
+		m.bySite[o.Pid] = sites
+	}
+	s := sites[o.Site]
+	s.bytes += bytes
+	if c.Kind == livemem.ChangeAllocated {
+		s.blocks++
+	} else {
+		s.blocks--
+	}
+	if sites[o.Site] = s; s == (siteMemory{}) {
+		delete(sites, o.Site)
+	}
 }
 
 // addCall adds a row of class memory.
@@ -154,6 +187,13 @@ func (m *memory) noteContext(row *format.Row) {
 // endProcess adds the end of a process.
 func (m *memory) endProcess(pid int32, atNs int64) {
 	m.addMemoryEvent(livemem.MemoryEvent{AtNs: atNs, Pid: pid, Kind: livemem.EventProcessExit})
+}
+
+// forget removes what is left of a process that has ended.
+func (m *memory) forget(pid int32) {
+	maps.DeleteFunc(m.live, func(k liveKey, _ int64) bool { return k.pid == pid })
+	delete(m.bySite, pid)
+	m.allocators.Ended = slices.DeleteFunc(m.allocators.Ended, func(a *caching.Allocator) bool { return a.Pid == pid })
 }
 
 func (m *memory) addMemoryEvent(e livemem.MemoryEvent) {

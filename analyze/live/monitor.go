@@ -18,11 +18,26 @@ type Monitor struct {
 	firstNs   int64 // earliest start of a call, Unix ns; 0: none
 	lastNs    int64 // latest start of a call, Unix ns
 	takenNs   int64 // end of the seconds that were taken, Unix ns
+	verdicts  []Verdict
 }
 
 // NewMonitor returns a Monitor that has seen no rows.
 func NewMonitor() *Monitor {
-	return &Monitor{memory: newMemory(), processes: make(map[int32]*process), gpus: make(map[int32]*gpu)}
+	m := &Monitor{memory: newMemory(), processes: make(map[int32]*process), gpus: make(map[int32]*gpu)}
+	m.memory.changed = m.countMemory
+	return m
+}
+
+// countMemory counts driver memory on GPUs that became live (bytes > 0) or ended, in the second of the change.
+func (m *Monitor) countMemory(pid int32, atNs, bytes int64) {
+	c := m.processOf(pid).secondAt(atNs)
+	switch {
+	case c == nil:
+	case bytes > 0:
+		c.allocatedBytes += bytes
+	default:
+		c.freedBytes -= bytes
+	}
 }
 
 // Add adds rows of one class. The rows of a class come in the order in which calls return, at most
@@ -87,6 +102,9 @@ func (m *Monitor) addCall(row *format.Row) {
 		m.late++
 	}
 	p.lastNs = max(p.lastNs, row.StartNs+row.DurNs)
+	if row.Device >= 0 && row.Device < 64 {
+		p.ordinals |= 1 << row.Device
+	}
 	c := p.secondAt(row.StartNs)
 	if c == nil {
 		return

@@ -24,6 +24,9 @@ type process struct {
 	lastResult int32 // CUDA result of the latest failed call
 	lastFailed string
 	usedBytes  map[int32]float64 // memory by GPU, as NVML reports it, bytes
+	sm         map[int32]sample  // SM utilization by GPU, percent
+	uuids      map[int]string    // UUIDs of GPUs by device ordinal of the process
+	ordinals   uint64            // device ordinals of its calls, bit N for ordinal N
 	// seconds are the latest keptSeconds seconds. The one at Unix second s has index s % keptSeconds.
 	seconds [keptSeconds]second
 	bySite  map[string]*line
@@ -35,6 +38,14 @@ type second struct {
 	calls, launches, failed int64
 	waitNs                  int64 // time in calls that wait for the GPU, summed over threads
 	copiedBytes             int64
+	allocatedBytes          int64 // driver memory on GPUs that became live
+	freedBytes              int64 // driver memory on GPUs that ended
+}
+
+// sample is a value of NVML with its time.
+type sample struct {
+	value float64
+	atNs  int64 // Unix ns
 }
 
 // line has the counters of one call site since the start.
@@ -99,8 +110,18 @@ func (m *Monitor) addFact(row *format.Row) {
 		var fact struct {
 			ExitNs   int64           `json:"exit_ns"`
 			Identity format.Identity `json:"identity"`
+			Devices  []struct {
+				Ordinal int    `json:"ordinal"`
+				UUID    string `json:"uuid"`
+			} `json:"devices"`
 		}
 		if json.Unmarshal([]byte(row.Message), &fact) == nil {
+			for _, d := range fact.Devices {
+				if p.uuids == nil {
+					p.uuids = make(map[int]string)
+				}
+				p.uuids[d.Ordinal] = d.UUID
+			}
 			if fact.Identity.Known() {
 				p.identity = fact.Identity
 			}
@@ -113,6 +134,10 @@ func (m *Monitor) addFact(row *format.Row) {
 	case format.KindDevice:
 		g := m.gpuOf(row.Device)
 		g.name, g.totalBytes = row.Name, row.Bytes
+		var fact format.DeviceFact
+		if json.Unmarshal([]byte(row.Message), &fact) == nil {
+			g.uuid = fact.UUID
+		}
 	case format.KindNote:
 		m.samplers.addNote(row)
 		m.memory.addNote(row)

@@ -2,6 +2,8 @@ package live
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
 	"github.com/gpurec/gpurec/format"
@@ -9,7 +11,7 @@ import (
 
 // gpu has the latest sample of each metric of a GPU.
 type gpu struct {
-	name       string
+	name, uuid string
 	totalBytes int64
 	latest     map[string]float64 // by name of the metric, see package catalog
 	xids       int64
@@ -35,14 +37,60 @@ func (m *Monitor) addSample(row *format.Row) {
 	case row.Kind != format.KindNVML:
 	case row.Pid == 0:
 		m.gpuOf(row.Device).latest[row.Name] = row.Value
-	case row.Name == catalog.MetricProcessMemory:
+	default:
 		if p := m.processes[row.Pid]; p != nil {
-			if p.usedBytes == nil {
-				p.usedBytes = make(map[int32]float64)
-			}
-			p.usedBytes[row.Device] = row.Value
+			p.addSample(row)
 		}
 	}
+}
+
+// addSample applies a sample of the process.
+func (p *process) addSample(row *format.Row) {
+	switch row.Name {
+	case catalog.MetricProcessMemory:
+		if p.usedBytes == nil {
+			p.usedBytes = make(map[int32]float64)
+		}
+		p.usedBytes[row.Device] = row.Value
+	case catalog.MetricProcessSMUtilization:
+		if p.sm == nil {
+			p.sm = make(map[int32]sample)
+		}
+		p.sm[row.Device] = sample{row.Value, row.StartNs}
+	}
+}
+
+// maxSampleAgeNs is the largest age of a sample of SM utilization that a Snapshot has. The driver has no samples of
+// idle processes.
+const maxSampleAgeNs = 5 * secondNs
+
+// smPercent returns the highest SM utilization on a GPU; -1: unknown.
+func (p *process) smPercent(nowNs int64) float64 {
+	highest := -1.0
+	for _, s := range p.sm {
+		if s.atNs >= nowNs-maxSampleAgeNs {
+			highest = max(highest, s.value)
+		}
+	}
+	return highest
+}
+
+// gpusOf returns the NVML indexes of the GPUs that a process uses: those on which NVML lists it, and those of its
+// calls. A device ordinal without a known GPU is left out.
+func (m *Monitor) gpusOf(p *process) []int32 {
+	list := slices.Collect(maps.Keys(p.usedBytes))
+	for ordinal, uuid := range p.uuids {
+		if ordinal < 0 || ordinal >= 64 || p.ordinals&(1<<ordinal) == 0 {
+			continue
+		}
+		for index, g := range m.gpus {
+			if g.uuid == uuid && uuid != "" {
+				list = append(list, index)
+			}
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 // samplers knows when launches were not recorded, because of --max-overhead.

@@ -24,6 +24,12 @@ type Snapshot struct {
 	Late      int64     `json:"late_calls"`
 	Processes []Process `json:"processes"`
 	GPUs      []GPU     `json:"gpus"`
+	Verdicts  []Verdict `json:"verdicts,omitempty"` // of the latest Monitor.SetVerdicts
+	// NoGPU is the reason why GPUs is empty or incomplete, "" if it is not known.
+	NoGPU string `json:"no_gpu,omitempty"`
+	// NotRecorded is the reason why the processes are not recorded. Then the numbers of calls, waits and recorded
+	// memory are unknown. "": they are recorded.
+	NotRecorded string `json:"not_recorded,omitempty"`
 }
 
 // Process has the numbers of a process. Rates are those of the time of the Snapshot; memory is that at its
@@ -32,31 +38,47 @@ type Process struct {
 	Pid            int32   `json:"pid"`
 	Name           string  `json:"name"`
 	Rank           *int    `json:"rank,omitempty"`
+	Job            string  `json:"job,omitempty"`
+	GPUs           []int32 `json:"gpus,omitempty"` // NVML indexes of its GPUs, as far as known
 	Exited         bool    `json:"exited,omitempty"`
+	ExitNs         int64   `json:"exit_ns,omitempty"` // when the recorder noticed the exit, Unix ns
 	Calls          int64   `json:"calls"`
 	CallsPerSec    float64 `json:"calls_per_second"`
 	Launches       int64   `json:"launches"`            // recorded
 	LaunchesPerSec float64 `json:"launches_per_second"` // with those that were not recorded
 	// WaitPercent is the time in calls that wait for the GPU, summed over threads, in percent of the time.
 	WaitPercent       float64 `json:"wait_percent"`
+	CopiedBytes       int64   `json:"copied_bytes"`
 	CopiedBytesPerSec float64 `json:"copied_bytes_per_second"`
+	// AllocatedBytes and FreedBytes are driver memory on GPUs that became live, or ended, in the time.
+	AllocatedBytes int64 `json:"allocated_bytes"`
+	FreedBytes     int64 `json:"freed_bytes"`
 	// LiveBytes is the recorded live memory on GPUs: what was allocated before the recording is missing.
 	LiveBytes int64    `json:"live_bytes"`
 	Memory    []Memory `json:"memory"`
 	// Allocator has the totals of PyTorch's caching allocator; nil: it is not recorded.
 	Allocator *Allocator `json:"allocator,omitempty"`
 	// UsedBytes is the memory of the process on all GPUs, as NVML reports it; -1: unknown.
-	UsedBytes int64  `json:"used_bytes"`
-	Failed    int64  `json:"failed_calls"` // since the start
-	LastError string `json:"last_error,omitempty"`
+	UsedBytes int64 `json:"used_bytes"`
+	// SMPercent is the share of time in which a kernel of the process ran, on the GPU where it is highest, as NVML
+	// reports it; -1: unknown.
+	SMPercent float64 `json:"sm_percent"`
+	// CPUPercent is the CPU time of the process in percent of one processor; -1: unknown. A Monitor does not know it.
+	CPUPercent float64 `json:"cpu_percent"`
+	Failed     int64   `json:"failed_calls"` // since the start
+	LastError  string  `json:"last_error,omitempty"`
 	// LastResult is the CUDA result of the latest failed call, 0 if there is none.
 	LastResult int32 `json:"last_result,omitempty"`
 	// SilentNs is the time since the latest call ended, ns.
 	SilentNs int64 `json:"silent_ns"`
 	// LaunchHistory are the recorded launches of the latest seconds, the oldest first.
 	LaunchHistory []int64 `json:"-"`
-	// Lines are the call sites with the most calls since the start, the first one has most.
+	// Lines are the call sites with the most calls, launches, waiting time, live bytes or tensor bytes. The first one
+	// has the most calls.
 	Lines []Line `json:"lines,omitempty"`
+	// TensorsByLine reports whether Lines have the tensors of PyTorch. It is false if the process has none, or if
+	// their events are recorded for part of the time only.
+	TensorsByLine bool `json:"tensors_by_line,omitempty"`
 }
 
 // Memory is the live memory of a kind in bytes, see format.Row.MemoryKind.
@@ -71,12 +93,17 @@ type Allocator struct {
 	ReservedBytes  int64 `json:"reserved_bytes"`
 }
 
-// Line has the numbers of a call site since the start.
+// Line has the numbers of a call site since the start. Live memory is that at the end of the Snapshot.
 type Line struct {
 	Site     string `json:"site"`
 	Calls    int64  `json:"calls"`
 	Launches int64  `json:"launches"`
 	WaitNs   int64  `json:"wait_ns"`
+	// LiveBytes and LiveBlocks are live driver memory on GPUs. TensorBytes are the live tensors of PyTorch, in sizes
+	// of its allocator's blocks.
+	LiveBytes   int64 `json:"live_bytes,omitempty"`
+	LiveBlocks  int64 `json:"live_blocks,omitempty"`
+	TensorBytes int64 `json:"tensor_bytes,omitempty"`
 }
 
 // GPU has the latest samples of a GPU; -1: unknown.
@@ -84,6 +111,7 @@ type GPU struct {
 	Index              int32   `json:"index"` // of NVML
 	Name               string  `json:"name"`
 	UtilizationPercent float64 `json:"utilization_percent"`
+	SMActivePercent    float64 `json:"sm_active_percent"` // GPM: mean activity of the SMs
 	UsedBytes          int64   `json:"used_bytes"`
 	TotalBytes         int64   `json:"total_bytes"`
 	Milliwatts         float64 `json:"power_milliwatts"`
@@ -97,7 +125,7 @@ const MaxSeconds = 60
 
 const (
 	historySeconds = 30
-	shownLines     = 100
+	shownLines     = 100 // by each key
 )
 
 // Take returns the numbers of the latest whole seconds. Their rows have come, if the machine is not too busy: these
@@ -148,70 +176,84 @@ func (m *Monitor) take(from, to int64) *Snapshot {
 	m.memory.apply(to * secondNs)
 	s := &Snapshot{
 		FromNs: from * secondNs, ToNs: to * secondNs, Lost: m.lost, Late: m.late,
-		LaunchShare: m.samplers.recordedShare(from, to),
+		LaunchShare: m.samplers.recordedShare(from, to), Verdicts: slices.Clone(m.verdicts),
 	}
 	for _, pid := range slices.Sorted(maps.Keys(m.processes)) {
-		s.Processes = append(s.Processes, m.processes[pid].take(pid, s, from, to))
+		p := m.processes[pid].take(pid, s, from, to)
+		p.GPUs = m.gpusOf(m.processes[pid])
+		m.memory.addTo(&p)
+		p.Lines = largestLines(m.linesOf(&p))
+		s.Processes = append(s.Processes, p)
 	}
-	for i := range s.Processes {
-		m.memory.addTo(&s.Processes[i])
-	}
+	m.forgetEnded(to * secondNs)
 	for _, index := range slices.Sorted(maps.Keys(m.gpus)) {
 		s.GPUs = append(s.GPUs, m.gpus[index].take(index))
 	}
 	return s
 }
 
+// endedKeptNs is how long a Snapshot has a process after its end.
+const endedKeptNs = 60 * secondNs
+
+// forgetEnded forgets the processes that ended long before a time, Unix ns.
+func (m *Monitor) forgetEnded(atNs int64) {
+	for pid, p := range m.processes {
+		if p.exitNs == 0 || p.exitNs > atNs-endedKeptNs {
+			continue
+		}
+		delete(m.processes, pid)
+		m.memory.forget(pid)
+	}
+}
+
 // take returns the numbers of the seconds from ≤ s < to.
 func (p *process) take(pid int32, s *Snapshot, from, to int64) Process {
 	out := Process{
-		Pid: pid, Name: p.name, Rank: p.identity.Rank, Exited: p.exitNs != 0 && p.exitNs <= s.ToNs, Failed: p.failed,
-		UsedBytes: -1, SilentNs: max(0, s.ToNs-p.lastNs),
+		Pid: pid, Name: p.name, Rank: p.identity.Rank, Job: p.identity.Job, Failed: p.failed,
+		UsedBytes: -1, SMPercent: p.smPercent(s.ToNs), CPUPercent: -1, SilentNs: max(0, s.ToNs-p.lastNs),
+	}
+	if p.exitNs != 0 && p.exitNs <= s.ToNs {
+		out.Exited, out.ExitNs = true, p.exitNs
 	}
 	if p.failed > 0 {
 		out.LastResult = p.lastResult
 		out.LastError = fmt.Sprintf("%s: %s", p.lastFailed, catalog.ResultName(p.lastResult))
 	}
-	var waitNs, copied int64
+	var waitNs int64
 	for at := from; at < to; at++ {
 		if c := &p.seconds[at%keptSeconds]; c.at == at {
 			out.Calls, out.Launches = out.Calls+c.calls, out.Launches+c.launches
-			waitNs, copied = waitNs+c.waitNs, copied+c.copiedBytes
+			waitNs, out.CopiedBytes = waitNs+c.waitNs, out.CopiedBytes+c.copiedBytes
+			out.AllocatedBytes += c.allocatedBytes
+			out.FreedBytes += c.freedBytes
 		}
 	}
-	for at := to - historySeconds; at < to; at++ {
-		n := int64(0)
-		if c := &p.seconds[(at+keptSeconds)%keptSeconds]; c.at == at {
-			n = c.launches
-		}
-		out.LaunchHistory = append(out.LaunchHistory, n)
-	}
+	out.LaunchHistory = p.launchHistory(to)
 	seconds := float64(to - from)
-	out.CallsPerSec, out.CopiedBytesPerSec = float64(out.Calls)/seconds, float64(copied)/seconds
+	out.CallsPerSec, out.CopiedBytesPerSec = float64(out.Calls)/seconds, float64(out.CopiedBytes)/seconds
 	out.WaitPercent = 100 * float64(waitNs) / (seconds * float64(secondNs))
 	if s.LaunchShare > 0 {
 		out.LaunchesPerSec = float64(out.Launches) / seconds / s.LaunchShare
 	}
-	if len(p.usedBytes) > 0 {
+	if len(p.usedBytes) > 0 && !out.Exited {
 		out.UsedBytes = 0
 		for _, bytes := range p.usedBytes {
 			out.UsedBytes += int64(bytes)
 		}
 	}
-	out.Lines = p.largestLines()
 	return out
 }
 
-// largestLines returns the call sites with the most calls.
-func (p *process) largestLines() []Line {
-	list := make([]Line, 0, len(p.bySite))
-	for site, l := range p.bySite {
-		list = append(list, Line{site, l.calls, l.launches, l.waitNs})
+// launchHistory returns the launches of each of the last historySeconds before a Unix second.
+func (p *process) launchHistory(to int64) (list []int64) {
+	for at := to - historySeconds; at < to; at++ {
+		n := int64(0)
+		if c := &p.seconds[(at+keptSeconds)%keptSeconds]; c.at == at {
+			n = c.launches
+		}
+		list = append(list, n)
 	}
-	slices.SortFunc(list, func(a, b Line) int {
-		return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(a.Site, b.Site))
-	})
-	return list[:min(len(list), shownLines)]
+	return list
 }
 
 // addTo adds the memory of a process.
@@ -249,7 +291,8 @@ func (g *gpu) take(index int32) GPU {
 	}
 	return GPU{
 		Index: index, Name: g.name, UtilizationPercent: latest(catalog.MetricGPUUtilization),
-		UsedBytes: int64(latest(catalog.MetricMemoryUsed)), TotalBytes: cmp.Or(g.totalBytes, -1),
+		SMActivePercent: latest(catalog.MetricSMActive),
+		UsedBytes:       int64(latest(catalog.MetricMemoryUsed)), TotalBytes: cmp.Or(g.totalBytes, -1),
 		Milliwatts: latest(catalog.MetricPower), Celsius: latest(catalog.MetricTemperature),
 		Xids: g.xids, LastXid: g.lastXid,
 	}
