@@ -202,6 +202,7 @@ var mayImport = map[string][]string{
 		"record/library",
 		"record/nvml",
 		"record/process",
+		"record/rows",
 		"golang.org/x/sys",
 	},
 	"record/hoststack": {
