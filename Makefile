@@ -11,7 +11,7 @@ CXX ?= c++
 # The Go workspace replaces the unwinder module by a patched copy, see record/unwind/patches/README.md.
 export GOWORK := $(CURDIR)/$(BUILD)/go.work
 
-.PHONY: help workspace build simcuda simtorch demo fleet test live lab stability lint race verdicts verdicts-windows first-call gpu-jobs gpu-times host-jobs host-chains object-jobs pointer-jobs changes rank-jobs rank-scale test-gpu man soak faults agent-faults kernels kernels-arm64 generate page check bench fuzz clean
+.PHONY: help workspace build simcuda simtorch demo fleet test live lab stability lint race verdicts verdicts-windows live-verdicts first-call gpu-jobs gpu-times host-jobs host-chains object-jobs pointer-jobs changes rank-jobs rank-scale test-gpu man soak faults agent-faults kernels kernels-arm64 generate page check bench fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -61,6 +61,9 @@ verdicts: workspace simtorch ## compare leak verdicts with programs whose leaks 
 
 verdicts-windows: build simtorch ## compare leak verdicts of random programs SEEDS (0-59) under a low --max-overhead (needs root; 20 minutes)
 	@python3 scripts/verdicts_windows.py --seeds $(or $(SEEDS),0-59)
+
+live-verdicts: build simtorch ## compare verdicts while recording with programs whose faults are known (needs root; 15 minutes)
+	@python3 scripts/live_verdicts.py $(if $(PROGRAMS),--programs $(PROGRAMS))
 
 first-call: workspace simtorch ## record programs from their first call RUNS (20) times, on busy processors (needs root)
 	GPUREC_FIRST_CALL_RUNS=$(or $(RUNS),20) GPUREC_MUST_RUN=1 $(GO) test ./record -count=1 -v -timeout 0 -run '^TestFirstCalls$$'

@@ -46,15 +46,32 @@ type Frozen struct {
 // in the same file system as the recording.
 func (w *Writer) Freeze(captures *os.Root, t *Trigger) *Frozen {
 	f := &Frozen{w: w, captures: captures, id: t.ID, rotations: slices.Clone(w.rotations)}
+	f.queueBegin(t, nil)
+	return f
+}
+
+// FreezeSince is Freeze without the events of all rotations that ended before t.FromNs(). It returns what it left out,
+// as OmitBefore does.
+func (w *Writer) FreezeSince(captures *os.Root, t *Trigger) (*Frozen, []DroppedRotation) {
+	f := &Frozen{w: w, captures: captures, id: t.ID, rotations: slices.Clone(w.rotations)}
+	omitted, names := f.takeBefore(t.FromNs())
+	f.queueBegin(t, names)
+	return f, omitted
+}
+
+// queueBegin begins the capture after all earlier changes of the folder. It leaves out the segments with these names.
+func (f *Frozen) queueBegin(t *Trigger, omitted []string) {
 	text, dropped := t.encode(), make(map[string]bool)
-	for _, path := range w.pendingDeletes { // the metadata counts their rows as dropped
+	for _, name := range omitted {
+		dropped[name] = true
+	}
+	for _, path := range f.w.pendingDeletes { // the metadata counts their rows as dropped
 		dropped[filepath.Base(path)] = true
 	}
-	w.disk.enqueue(0, func() {
-		w.disk.frozen = append(w.disk.frozen, f)
+	f.w.disk.enqueue(0, func() {
+		f.w.disk.frozen = append(f.w.disk.frozen, f)
 		f.err = f.begin(text, dropped)
 	})
-	return f
 }
 
 // begin creates the folder, and links the segments that are on disk.
@@ -114,8 +131,20 @@ func (f *Frozen) linkFinished(name string) {
 // OmitBefore leaves out the events of all rotations that ended before fromNs, Unix ns. It returns what it
 // left out, so that the caller can subtract it from the counts of Finish.
 func (f *Frozen) OmitBefore(fromNs int64) []DroppedRotation {
-	var omitted []DroppedRotation
-	var names []string
+	omitted, names := f.takeBefore(fromNs)
+	f.w.disk.enqueue(0, func() {
+		for _, name := range names {
+			if err := f.remove(name); err != nil {
+				f.err = errors.Join(f.err, err)
+			}
+		}
+	})
+	return omitted
+}
+
+// takeBefore removes the rotations that ended before fromNs, Unix ns, from the capture, and returns them with the names
+// of their segments.
+func (f *Frozen) takeBefore(fromNs int64) (omitted []DroppedRotation, names []string) {
 	for _, r := range f.rotations {
 		if r.lastNs >= fromNs {
 			break
@@ -126,14 +155,7 @@ func (f *Frozen) OmitBefore(fromNs int64) []DroppedRotation {
 		}
 	}
 	f.rotations = f.rotations[len(omitted):]
-	f.w.disk.enqueue(0, func() {
-		for _, name := range names {
-			if err := f.remove(name); err != nil {
-				f.err = errors.Join(f.err, err)
-			}
-		}
-	})
-	return omitted
+	return omitted, names
 }
 
 // remove deletes a link, if it exists.

@@ -125,6 +125,21 @@ func Seal(folder, path string, owner Owner) (t *Trigger, damaged []error, err er
 	return meta.Trigger, damaged, err
 }
 
+// OpenCapture opens the folder of a capture, ID.sealing or ID.pending, for reading. The folder may be deleted while the
+// recording is open. Its errors are those of Open.
+func OpenCapture(folder string) (*Recording, error) {
+	root, err := openCapture(folder)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	rec, err := openSegmentFolder(root, folder)
+	if err == nil {
+		rec.Meta.Complete = CompleteFrozen
+	}
+	return rec, err
+}
+
 // openCapture opens the folder of a capture. It follows no link.
 func openCapture(folder string) (*os.Root, error) {
 	parent, err := os.OpenRoot(filepath.Dir(folder))

@@ -32,6 +32,8 @@ type Options struct {
 	Owner Owner
 	// Limits bound the size of the recording on disk.
 	Limits Limits
+	// TracksRotations lets captures of a recording that is no ring leave out old events.
+	TracksRotations bool
 }
 
 func (o Options) outputOptions() output.Options {
@@ -294,7 +296,7 @@ func (w *Writer) Rotate(meta Meta) error {
 		w.open[c] = nil
 		finished = append(finished, s.file)
 	}
-	if w.opt.Limits.Ring && len(r.events) > 0 {
+	if (w.opt.Limits.Ring || w.opt.TracksRotations) && len(r.events) > 0 {
 		w.rotations = append(w.rotations, r)
 	}
 	if len(finished) > 0 { // without a new segment, metadata on disk still counts the dropped rows

@@ -89,7 +89,7 @@ type Options struct {
 	EmptyProbes bool
 	// Allocator selects the source of PyTorch allocator events. With library.AllocatorModeAuto they are recorded in
 	// windows if they do not fit MaxOverheadPct, and the blocks are read from the memory of the processes meanwhile.
-	// With Triggers or Tap, all events are recorded.
+	// With Triggers, all events are recorded.
 	Allocator library.AllocatorMode
 	// NoEarlierBlocks leaves out the blocks that PyTorch's allocator had before the recording. Otherwise their
 	// bookkeeping is read once from the memory of each process whose allocator is recorded.
@@ -113,6 +113,8 @@ type Options struct {
 	Comm, Cgroup string
 	// Triggers keep parts of a ring. nil: none.
 	Triggers *Triggers
+	// Reviews analyze the recording while it is written. nil: none.
+	Reviews *Reviews
 	// KeepSegments makes Finish leave the segments on disk instead of merging them into Output.
 	KeepSegments bool
 	// Version and CommandLine are written to the metadata.
@@ -153,10 +155,10 @@ func DefaultOptions() Options {
 	}
 }
 
-// maySampleEvents reports whether events of PyTorch's allocator may be recorded in windows only. Triggers and Tap
+// maySampleEvents reports whether events of PyTorch's allocator may be recorded in windows only. Triggers
 // follow the memory by single events.
 func (o *Options) maySampleEvents() bool {
-	return o.Allocator == library.AllocatorModeAuto && o.MaxOverheadPct > 0 && o.Triggers == nil && o.Tap == nil
+	return o.Allocator == library.AllocatorModeAuto && o.MaxOverheadPct > 0 && o.Triggers == nil
 }
 
 // limits returns the size and age limits of the recording.

@@ -55,6 +55,9 @@ type Session struct {
 	blockReaders  *blockReaders
 	// triggers keeps parts of a ring; nil: no trigger was asked for.
 	triggers *triggerLoop
+	reviews  *reviewLoop // nil: the recording is not reviewed
+	// captureMu is held while a capture ends: the row writer notes returns for one of them at a time.
+	captureMu sync.Mutex
 	// census reads the communicators of all processes at the start, at silence, and at the end.
 	census   *censusTaker
 	output   string
@@ -107,7 +110,9 @@ func Start(opt Options) (_ *Session, err error) {
 	if s.output == "" {
 		s.output = filepath.Join(opt.Folder, s.defaultOutput(time.Now()))
 	}
-	writer, err := format.Create(s.output, format.Options{Force: opt.Force, Owner: opt.Owner, Limits: opt.limits()})
+	writer, err := format.Create(s.output, format.Options{
+		Force: opt.Force, Owner: opt.Owner, Limits: opt.limits(), TracksRotations: opt.Reviews != nil,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -208,10 +213,7 @@ func (s *Session) begin(writer *format.Writer) error {
 		Tap:        s.opt.Tap,
 		KernelArgs: s.opt.KernelArgs, Resolver: s.newKernelResolver(),
 	}
-	if s.triggers = s.newTriggerLoop(); s.triggers != nil {
-		options.Watch, options.Live = s.triggers.rows, liveset.New(liveset.DefaultMaxBlocks)
-		s.triggers.rows.FollowMemory(options.Live)
-	}
+	options.Watch, options.Live = s.newWatchers()
 	s.pipeline, err = newPipeline(options)
 	if err != nil {
 		return err
@@ -228,6 +230,24 @@ func (s *Session) begin(writer *format.Writer) error {
 	s.startHelpers()
 	s.costBase = overhead.ReadOwnCost() // the cost of attaching is counted separately
 	return nil
+}
+
+// newWatchers returns what looks at rows for triggers and reviews, and the driver memory that they follow. Both are nil
+// without triggers and reviews.
+func (s *Session) newWatchers() (rowwriter.Watcher, *liveset.Set) {
+	live := liveset.New(liveset.DefaultMaxBlocks)
+	var list watchers
+	if s.triggers = s.newTriggerLoop(); s.triggers != nil {
+		s.triggers.rows.FollowMemory(live)
+		list = append(list, s.triggers.rows)
+	}
+	if s.reviews = s.newReviewLoop(live); s.reviews != nil {
+		list = append(list, s.reviews.signs)
+	}
+	if len(list) == 0 {
+		return nil, nil
+	}
+	return list, live
 }
 
 // emptyProbes makes the BPF programs return at once.
@@ -287,6 +307,9 @@ func (s *Session) startHelpers() {
 	s.startMonitoring()
 	if s.triggers != nil {
 		s.helpers.Go(func() { s.triggers.run(s.stop) })
+	}
+	if s.reviews != nil {
+		s.helpers.Go(func() { s.reviews.run(s.stop) })
 	}
 }
 

@@ -328,9 +328,20 @@ func (l *triggerLoop) takeSnapshot(pid int32) {
 
 // findHangs fires for calls that do not return.
 func (l *triggerLoop) findHangs() {
-	open, err := l.session.probes.OpenCalls()
+	calls, err := l.session.readOpenCalls()
 	if err != nil {
 		return // the next reading may succeed
+	}
+	for _, e := range l.hangs.Update(calls, l.session.clock.NowNs()) {
+		l.decide(e, l.rows.Job(e.Pid))
+	}
+}
+
+// readOpenCalls returns the calls that have not returned.
+func (s *Session) readOpenCalls() ([]trigger.OpenCall, error) {
+	open, err := s.probes.OpenCalls()
+	if err != nil {
+		return nil, err
 	}
 	calls := make([]trigger.OpenCall, 0, len(open))
 	for i := range open {
@@ -338,13 +349,11 @@ func (l *triggerLoop) findHangs() {
 		if ok {
 			calls = append(calls, trigger.OpenCall{
 				Pid: int32(open[i].Pid), Tid: int32(open[i].Tid), Name: name,
-				StartNs: l.session.clock.UnixNs(open[i].StartNs),
+				StartNs: s.clock.UnixNs(open[i].StartNs),
 			})
 		}
 	}
-	for _, e := range l.hangs.Update(calls, l.session.clock.NowNs()) {
-		l.decide(e, l.rows.Job(e.Pid))
-	}
+	return calls, nil
 }
 
 // findLosses fires when the recorder loses calls.
@@ -383,6 +392,13 @@ func (l *triggerLoop) endDue(untilNs int64, cut bool) {
 // endCapture ends a capture: it adds the calls that have not returned, and the notes that a recording has at its
 // end.
 func (s *Session) endCapture(c *rowwriter.Capture, t *format.Trigger, done func(error)) {
+	s.captureMu.Lock()
+	defer s.captureMu.Unlock()
+	s.pipeline.writer.EndCapture(c, s.prepareCaptureEnd(t, done))
+}
+
+// prepareCaptureEnd reads what a capture that ends now has in addition to its rows.
+func (s *Session) prepareCaptureEnd(t *format.Trigger, done func(error)) *rowwriter.CaptureEnd {
 	writer := s.pipeline.writer
 	writer.WatchReturns()
 	endNs := s.clock.NowNs()
@@ -400,7 +416,7 @@ func (s *Session) endCapture(c *rowwriter.Capture, t *format.Trigger, done func(
 			Message: "the last calls are missing: the recorder is behind",
 		})
 	}
-	writer.EndCapture(c, &rowwriter.CaptureEnd{Trigger: t, EndNs: endNs, Open: open, Facts: facts, Done: done})
+	return &rowwriter.CaptureEnd{Trigger: t, EndNs: endNs, Open: open, Facts: facts, Done: done}
 }
 
 // captureNotes returns the notes at the end of a capture.

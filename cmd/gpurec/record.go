@@ -194,6 +194,7 @@ Classes of --record: ` + strings.Join(format.RecordClasses, ", ") + `.`,
 	)
 	flags.Lookup("live").NoOptDefVal = liveTable
 	flags.DurationVar(&f.every, "every", time.Second, "with --live: update every `TIME`, at most 1m")
+	flags.BoolVar(&f.noVerdicts, "no-verdicts", false, "do not name leaks, hangs and errors while recording")
 	flags.StringVar(&f.attach, "attach", string(privilege.AttachAuto), "attach `METHOD`: auto, uprobe_multi or perf")
 	flags.StringVar(&f.readyFile, "ready-file", "", "create `FILE` once all probes are attached")
 	flags.StringSliceVar(&f.opt.Only, "only", nil, "probe only these `FUNCTIONS`")
@@ -236,6 +237,8 @@ func (f *recordFlags) recordProcesses(ctx context.Context, args []string) error 
 		return err
 	}
 	defer f.triggers.close()
+	f.openVerdicts()
+	defer f.verdicts.close()
 	if len(args) > 0 {
 		// Fail before the command starts. For running processes, record.Start returns better
 		// errors.
@@ -312,6 +315,7 @@ func (f *recordFlags) followSession(ctx context.Context, session *record.Session
 		f.live.printRest()
 	}
 	if !f.discard {
+		f.verdicts.finish(&result)
 		f.printResult(result)
 	}
 	f.triggers.finish(session)

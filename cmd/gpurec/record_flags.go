@@ -54,6 +54,9 @@ type recordFlags struct {
 	every    time.Duration // --every
 	live     *liveDisplay  // nil without --live
 	discard  bool          // the recording is not kept, so its file is not named
+
+	noVerdicts bool
+	verdicts   *liveVerdicts // nil: the recording is not reviewed while it is written
 }
 
 var stackModes = []string{probe.StacksAuto, probe.StacksFull, probe.StacksFP, probe.StacksOff}

@@ -78,6 +78,13 @@ func (d *liveDisplay) warn(text string) {
 	message.Warningf("%s", text)
 }
 
+// printVerdict prints a new verdict, unless the table shows it.
+func (d *liveDisplay) printVerdict(v live.Verdict) {
+	if !d.shown.Load() {
+		printVerdict(v)
+	}
+}
+
 // latestWarning returns the latest warning, "" if it has been shown long enough.
 func (d *liveDisplay) latestWarning() string {
 	if w := d.warning.Load(); w != nil && time.Since(w.at) < warningShown {

@@ -41,7 +41,7 @@ func sealCapture(folder string) error {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(sealMemoryLimitBytes)
 	}
-	if err := limitSealProcess(); err != nil {
+	if err := limitChild(sealMemoryMaxBytes, 0); err != nil {
 		message.Warningf("the limits of seal are not set: %v", err)
 	}
 	c := format.Capture{ID: filepath.Base(folder)}

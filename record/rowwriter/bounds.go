@@ -146,10 +146,10 @@ func (b *recordingBounds) drop(dropped []format.DroppedRotation, totals *callTot
 }
 
 // storeRotationTotals stores the call totals of the rotation that has just ended, for a ring
-// recording.
+// recording and for captures.
 func (w *Writer) storeRotationTotals(number int) {
 	b := &w.bounds
-	if !b.limits.Ring {
+	if !b.limits.Ring && w.live == nil {
 		return
 	}
 	now := w.counters.currentTotals()

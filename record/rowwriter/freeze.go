@@ -48,11 +48,8 @@ func (w *Writer) BeginCapture(captures *os.Root, t *format.Trigger) (c *Capture,
 		if err = w.failed; err != nil {
 			return
 		}
-		c = &Capture{
-			bounds: w.bounds.clone(), dropped: w.counters.dropped,
-			progress: w.channelProgress.dropped, host: w.host.dropped, arguments: w.droppedArguments(),
-			frozen: w.writer.Freeze(captures, t),
-		}
+		c = w.newCapture()
+		c.frozen = w.writer.Freeze(captures, t)
 		if w.live != nil {
 			c.live = w.live.Snapshot()
 		}
@@ -61,6 +58,14 @@ func (w *Writer) BeginCapture(captures *os.Root, t *format.Trigger) (c *Capture,
 		return nil, errEnded
 	}
 	return c, err
+}
+
+// newCapture returns a capture with the counts of now.
+func (w *Writer) newCapture() *Capture {
+	return &Capture{
+		bounds: w.bounds.clone(), dropped: w.counters.dropped,
+		progress: w.channelProgress.dropped, host: w.host.dropped, arguments: w.droppedArguments(),
+	}
 }
 
 // clone copies the parts that drop changes.
@@ -106,7 +111,39 @@ func (w *Writer) EndCapture(c *Capture, end *CaptureEnd) {
 	}
 }
 
+// TakeCapture keeps the events since end.Trigger.FromNs() until now, in one step. It works for recordings that are no
+// ring, too. Safe for concurrent use.
+func (w *Writer) TakeCapture(captures *os.Root, end *CaptureEnd) {
+	if !w.do(func() { w.takeCapture(captures, end) }) {
+		end.Done(errEnded)
+	}
+}
+
+func (w *Writer) takeCapture(captures *os.Root, end *CaptureEnd) {
+	returned := w.finishInput()
+	if w.failed != nil {
+		end.Done(w.failed)
+		return
+	}
+	c := w.newCapture()
+	frozen, omitted := w.writer.FreezeSince(captures, end.Trigger)
+	c.frozen = frozen
+	c.omit(omitted)
+	if w.live != nil && c.bounds.gone >= 0 {
+		c.live = w.live.Snapshot()
+	}
+	w.finishCapture(c, end, returned)
+}
+
 func (w *Writer) endCapture(c *Capture, end *CaptureEnd) {
+	returned := w.finishInput()
+	c.omit(c.frozen.OmitBefore(end.Trigger.FromNs()))
+	w.finishCapture(c, end, returned)
+}
+
+// finishInput brings all rows that exist now into finished segments. It returns the calls that have returned since
+// WatchReturns.
+func (w *Writer) finishInput() returnedCalls {
 	w.handleWaitingInput()
 	returned := w.returned
 	w.returned = nil
@@ -115,14 +152,22 @@ func (w *Writer) endCapture(c *Capture, end *CaptureEnd) {
 	}
 	w.updateCounters()
 	w.rotateSegments()
-	endNs := max(end.EndNs, w.bounds.lastNs)
-	omitted := c.frozen.OmitBefore(end.Trigger.FromNs())
+	return returned
+}
+
+// omit counts the rows of rotations that the capture leaves out as dropped.
+func (c *Capture) omit(omitted []format.DroppedRotation) {
 	c.bounds.drop(omitted, &c.dropped)
 	for _, turn := range omitted {
 		c.progress += turn.Rows[format.ClassProgress.String()]
 		c.host += turn.Rows[format.ClassHost.String()]
 		c.arguments += turn.Rows[format.ClassArguments.String()]
 	}
+}
+
+// finishCapture writes the last rows of a capture, and its counts.
+func (w *Writer) finishCapture(c *Capture, end *CaptureEnd, returned returnedCalls) {
+	endNs := max(end.EndNs, w.bounds.lastNs)
 	open := slices.DeleteFunc(end.Open, func(e bpf.CudaEvent) bool {
 		_, ok := returned[callKey{e.Tid, e.StartNs}]
 		return ok
@@ -135,10 +180,17 @@ func (w *Writer) endCapture(c *Capture, end *CaptureEnd) {
 	rows[format.ClassFact] = append(c.earlierMemoryNotes(slices.Clone(end.Facts), endNs), end.Trigger.Note())
 	meta := w.CurrentMeta()
 	meta.EndNs, meta.Calls, meta.Trigger = endNs, captureCounts(&totals, &c.dropped), end.Trigger
-	if meta.StartNs = c.bounds.fromNs; meta.StartNs == 0 {
-		meta.StartNs = meta.Ring.AttachedNs
+	if attachedNs := w.baseMeta().StartNs; c.bounds.fromNs == 0 {
+		meta.StartNs = attachedNs
+	} else {
+		meta.StartNs = c.bounds.fromNs
+		if meta.Ring == nil { // old events are left out as those of a ring
+			meta.Ring = &format.Ring{AttachedNs: attachedNs}
+		}
 	}
-	meta.Ring.DroppedRows = c.bounds.rows
+	if meta.Ring != nil {
+		meta.Ring.DroppedRows = c.bounds.rows
+	}
 	meta.Progress, meta.HostRows = w.channelProgress.countsWithout(c.progress), w.host.countsWithout(c.host)
 	meta.KernelArgs = w.argumentCountsWithout(c.arguments)
 	c.frozen.Finish(meta, rows, end.Done)

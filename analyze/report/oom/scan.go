@@ -1,6 +1,7 @@
 package oom
 
 import (
+	"math"
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/caching"
@@ -20,6 +21,7 @@ type Failure struct {
 	AtNs          int64 // time at which the allocator gave up, or of the first failed call, Unix ns
 	firstNs       int64 // time of the first failed driver call, Unix ns
 	Origin        int32 // origin of the request, an index of Timeline.Origins
+	isHost        bool  // the request was for host memory
 	byAllocator   bool  // the request was to a caching allocator
 	abandoned     bool  // the allocator gave up; false if a retry succeeded
 	Requested     int64 // requested bytes
@@ -68,6 +70,19 @@ type failingThread struct {
 	pending []int32 // failed driver calls that may be part of an allocator's request
 	open    []int32 // failures after which no allocation of the same size succeeded
 	retried int32   // 1 + index of the failure that a new segment ended, until its block is known; 0: none
+	// smaller is the time of the latest allocation that was smaller than all open failures of GPU memory and of host
+	// memory, until noteSmaller gives it to them; Unix ns, 0: none.
+	smaller [2]int64
+	// least is the smallest request of the open failures of both kinds, or less. 0: unknown.
+	least [2]int64
+}
+
+// kindIndex returns the index of a kind of memory in failingThread.smaller and least.
+func kindIndex(host bool) int {
+	if host {
+		return 1
+	}
+	return 0
 }
 
 // failingThreadOf returns the failures of the thread of an origin, and creates them if necessary.
@@ -82,12 +97,14 @@ func (s *FailureScan) OnDriverChange(c *livemem.Change) {
 	switch {
 	case c.Kind == livemem.ChangeAllocFailed && c.Ptr == calls.ResultOutOfMemory:
 		th := s.failingThreadOf(c.By)
+		s.noteSmaller(th)
 		i := int32(len(s.list))
 		s.list = append(s.list, Failure{
 			number:      s.number,
 			AtNs:        c.AtNs,
 			firstNs:     c.AtNs,
 			Origin:      c.By,
+			isHost:      s.T.IsHostOrigin(c.By),
 			Requested:   min(c.Block.Bytes, livemem.MaxAllocBytes),
 			driverBytes: min(c.Block.Bytes, livemem.MaxAllocBytes),
 			driverCalls: 1,
@@ -104,10 +121,15 @@ func (s *FailureScan) OnDriverChange(c *livemem.Change) {
 
 // resolveFailures sets the outcome of earlier failures of a thread whose allocation succeeded.
 func (s *FailureScan) resolveFailures(originID int32, bytes, atNs int64, host bool) {
-	th := s.failingThreadOf(originID)
+	th, kind := s.failingThreadOf(originID), kindIndex(host)
+	if bytes < th.least[kind] {
+		th.smaller[kind] = max(th.smaller[kind], atNs)
+		return
+	}
+	s.noteSmaller(th)
 	th.open = slices.DeleteFunc(th.open, func(i int32) bool {
 		f := &s.list[i]
-		if s.T.IsHostOrigin(f.Origin) != host {
+		if f.isHost != host {
 			return false
 		}
 		if bytes < f.Requested {
@@ -121,6 +143,28 @@ func (s *FailureScan) resolveFailures(originID int32, bytes, atNs int64, host bo
 		}
 		return true
 	})
+	th.least[kind] = math.MaxInt64
+	for _, i := range th.open {
+		if f := &s.list[i]; f.isHost == host {
+			th.least[kind] = min(th.least[kind], f.Requested)
+		}
+	}
+}
+
+// noteSmaller gives the open failures of a thread the outcome of allocations that were smaller than all of them. It must
+// be called before the open failures change.
+func (s *FailureScan) noteSmaller(th *failingThread) {
+	th.least = [2]int64{}
+	if th.smaller == [2]int64{} {
+		return
+	}
+	for _, i := range th.open {
+		f := &s.list[i]
+		if atNs := th.smaller[kindIndex(f.isHost)]; atNs != 0 {
+			f.Outcome, f.outcomeNs = OutcomeContinued, max(f.outcomeNs, atNs)
+		}
+	}
+	th.smaller = [2]int64{}
 }
 
 // OnAllocatorChange processes the next change of a caching allocator.
@@ -146,6 +190,7 @@ func (s *FailureScan) OnAllocatorChange(a *caching.Allocator, c *caching.Allocat
 		}
 		th := s.failingThreadOf(c.Block.Origin)
 		if th.retried > 0 {
+			s.noteSmaller(th)
 			f := &s.list[th.retried-1]
 			f.Requested, f.pool, f.stream = c.Block.Requested, c.Block.Pool, c.Block.Stream
 			th.retried = 0
@@ -159,11 +204,13 @@ func (s *FailureScan) OnAllocatorChange(a *caching.Allocator, c *caching.Allocat
 // calls.
 func (s *FailureScan) addAbandoned(a *caching.Allocator, c *caching.AllocatorChange) {
 	th := s.failingThreadOf(c.Block.Origin)
+	s.noteSmaller(th)
 	f := Failure{
 		number:      s.number,
 		AtNs:        c.AtNs,
 		firstNs:     c.AtNs,
 		Origin:      c.Block.Origin,
+		isHost:      s.T.IsHostOrigin(c.Block.Origin),
 		byAllocator: true,
 		abandoned:   true,
 		Requested:   c.Block.Requested,
@@ -189,6 +236,7 @@ func (s *FailureScan) endRetriedRequest(a *caching.Allocator, c *caching.Allocat
 	if at < 0 {
 		return
 	}
+	s.noteSmaller(th)
 	first := th.pending[at]
 	f := s.list[first]
 	f.driverCalls, f.returnedBytes, f.byAllocator, f.Outcome, f.outcomeNs = 0, 0, true, OutcomeRetried, c.AtNs
@@ -246,6 +294,9 @@ func ScanOf(sv *survey.Survey) *FailureScan {
 
 // Finish returns the failures of the replay in order of time.
 func (s *FailureScan) Finish() ([]Failure, error) {
+	for i := range s.threads {
+		s.noteSmaller(&s.threads[i])
+	}
 	s.list = slices.DeleteFunc(s.list, func(f Failure) bool { return f.merged })
 	list := s.list
 	if err := setOutcomes(s.T, list); err != nil {

@@ -54,6 +54,9 @@ type Hit struct {
 	idleDevice *idle.Device // of rule gpu-idle with GPU times, otherwise nil
 }
 
+// Pid returns the process that the hit concerns, 0 for several processes.
+func (h *Hit) Pid() int32 { return h.pid }
+
 // Evidence is one row of evidence for a hit: a call site, a GPU or a process, with its numbers.
 type Evidence struct {
 	Where   string // name of the call site, GPU or process
@@ -145,6 +148,14 @@ func rulesOf(k kind) []*Rule {
 // equal severity have the same order.
 func AllRules() (list []*Rule) {
 	for k := range kindCount {
+		list = append(list, rulesOf(k)...)
+	}
+	return list
+}
+
+// FaultRules returns the rules for failures, hangs and growing memory, in the order of AllRules.
+func FaultRules() (list []*Rule) {
+	for _, k := range []kind{kindFailure, kindHang, kindGrowth} {
 		list = append(list, rulesOf(k)...)
 	}
 	return list

@@ -97,6 +97,17 @@ type results struct {
 // NewScan returns a Scan of the calls and allocations that opt.Filter selects, and adds its observers to a survey. It
 // returns a *report.GroupError for an unknown opt.GroupBy.
 func NewScan(sv *survey.Survey, opt *query.Options) (*Scan, error) {
+	s, err := NewFaultScan(sv, opt)
+	if err != nil {
+		return nil, err
+	}
+	s.observeTimes()
+	sv.Add(survey.Observer{Alongside: func() error { return s.readIdleTimes(opt.MaxTimedCalls) }})
+	return s, nil
+}
+
+// NewFaultScan is NewScan for the rules of FaultRules. It reads less of the recording.
+func NewFaultScan(sv *survey.Survey, opt *query.Options) (*Scan, error) {
 	t, f := sv.Timeline, &opt.Filter
 	leakScan, err := leaks.ScanOf(sv, opt)
 	if err != nil {
@@ -129,7 +140,6 @@ func NewScan(sv *survey.Survey, opt *query.Options) (*Scan, error) {
 	}
 	s.observeMemory()
 	s.observeCalls()
-	sv.Add(survey.Observer{Alongside: func() error { return s.readIdleTimes(opt.MaxTimedCalls) }})
 	return s, nil
 }
 
@@ -141,11 +151,15 @@ func (s *Scan) observeMemory() {
 	})
 }
 
-// observeCalls adds the observers of calls to the survey.
+// observeCalls adds the observers of calls that rules for faults need to the survey.
 func (s *Scan) observeCalls() {
+	s.survey.Add(survey.Observer{MemoryGroup: s.readRowGroup, CallGroup: s.readRowGroup})
+}
+
+// observeTimes adds the observers of calls that only rules about lost time need.
+func (s *Scan) observeTimes() {
 	s.survey.Add(
-		survey.Observer{MemoryGroup: s.readRowGroup, CallGroup: func(sp timeline.Span, g *format.Group) {
-			s.readRowGroup(sp, g)
+		survey.Observer{CallGroup: func(_ timeline.Span, g *format.Group) {
 			s.kernels.ReadRowGroup(g)
 			s.modules.addRowGroup(g)
 		}},

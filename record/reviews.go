@@ -1,0 +1,152 @@
+//go:build linux
+
+package record
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/liveset"
+	"github.com/gpurec/gpurec/record/review"
+	"github.com/gpurec/gpurec/record/rowwriter"
+	"github.com/gpurec/gpurec/record/trigger"
+)
+
+// Reviews analyze a recording while it is written.
+type Reviews struct {
+	// Folder is in the file system of the recording. It gets a folder of hard links during each review. It must be open
+	// until Close.
+	Folder *os.Root
+	// Judge analyzes the folder r.Name in Folder, which has the format of an unfinished recording, and deletes it. It
+	// stops when ctx is done. It returns the processor time that it took, and whether it wants to look again soon.
+	Judge func(ctx context.Context, r Review) (took time.Duration, again bool)
+}
+
+// Review is a look at a recording that is being written.
+type Review struct {
+	Name string // of the folder
+	AtNs int64  // end of what it shows, Unix ns
+	// IsWhole says that it has everything since the begin of the recording, but for what a ring has dropped.
+	IsWhole bool
+	// IsUrgent says that something failed or stopped. Otherwise the review is about memory.
+	IsUrgent bool
+}
+
+// reviewLoop makes the reviews of a Session.
+type reviewLoop struct {
+	opt     *Reviews
+	session *Session
+	signs   *review.Signs
+	pace    *review.Pace
+	count   int
+}
+
+// newReviewLoop returns nil without Options.Reviews. live must be that of the row writer.
+func (s *Session) newReviewLoop(live *liveset.Set) *reviewLoop {
+	if s.opt.Reviews == nil {
+		return nil
+	}
+	return &reviewLoop{
+		opt: s.opt.Reviews, session: s, signs: review.NewSigns(live), pace: review.NewPace(time.Now()),
+	}
+}
+
+// reviewTick is the time between two looks at the reasons for a review.
+const reviewTick = 200 * time.Millisecond
+
+// run makes reviews until stop is closed.
+func (l *reviewLoop) run(stop <-chan struct{}) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	tick := time.NewTicker(reviewTick)
+	defer tick.Stop()
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+			if i%3 == 0 {
+				l.checkOpenCalls()
+			}
+			l.pace.Note(l.signs.Take())
+			if due, urgent := l.pace.Next(time.Now()); due {
+				l.review(ctx, urgent)
+			}
+		}
+	}
+}
+
+// checkOpenCalls shows the calls that have not returned to the signs.
+func (l *reviewLoop) checkOpenCalls() {
+	if calls, err := l.session.readOpenCalls(); err == nil { // the next reading may succeed
+		l.signs.CheckOpenCalls(calls, l.session.clock.NowNs())
+	}
+}
+
+// review freezes the recording, and lets Judge analyze it.
+func (l *reviewLoop) review(ctx context.Context, urgent bool) {
+	now := time.Now()
+	events := l.session.Progress().Calls
+	window := l.pace.Window(now, events, urgent)
+	at := l.session.clock.NowNs()
+	l.count++
+	t := format.Trigger{
+		ID: fmt.Sprintf(".gpurec-review-%d-%d", os.Getpid(), l.count), Kind: string(trigger.Manual), AtNs: at,
+		BeforeNs: window.Nanoseconds(), Evidence: "review of a running recording", Outcome: format.TriggerCaptured,
+	}
+	frozen := make(chan error, 1)
+	l.session.takeCapture(l.opt.Folder, &t, func(err error) { frozen <- err })
+	if err := <-frozen; err != nil {
+		l.pace.Done(time.Now(), urgent, 0, false)
+		l.remove(t.ID) // what it has linked; the recording itself reports errors of the disk
+		return
+	}
+	took, again := l.opt.Judge(ctx, Review{
+		Name: t.ID + format.SealingSuffix, AtNs: at, IsUrgent: urgent,
+		IsWhole: at-window.Nanoseconds() <= l.session.startNs,
+	})
+	l.remove(t.ID)
+	l.pace.Done(time.Now(), urgent, took, again)
+}
+
+// remove deletes what is left of the folder of a review.
+func (l *reviewLoop) remove(id string) {
+	for _, state := range []string{format.PendingSuffix, format.SealingSuffix} {
+		_ = format.RemoveCapture(l.opt.Folder, format.Capture{ID: id, State: state}) // Judge deletes it as a rule
+	}
+}
+
+// takeCapture keeps everything since t.FromNs() until now, with the calls that have not returned. done is called when
+// the folder is complete.
+func (s *Session) takeCapture(folder *os.Root, t *format.Trigger, done func(error)) {
+	s.captureMu.Lock()
+	defer s.captureMu.Unlock()
+	s.pipeline.writer.TakeCapture(folder, s.prepareCaptureEnd(t, done))
+}
+
+// watchers passes rows on to several watchers.
+type watchers []rowwriter.Watcher
+
+// WatchRows passes rows on.
+func (w watchers) WatchRows(c format.Class, rows []format.Row) {
+	for _, each := range w {
+		each.WatchRows(c, rows)
+	}
+}
+
+// WatchTime passes the time on.
+func (w watchers) WatchTime(nowNs int64) {
+	for _, each := range w {
+		each.WatchTime(nowNs)
+	}
+}
