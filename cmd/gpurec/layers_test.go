@@ -204,6 +204,7 @@ var mayImport = map[string][]string{
 		"record/library",
 		"record/nvml",
 		"record/process",
+		"record/rows",
 		"golang.org/x/sys",
 	},
 	"record/hoststack": {
