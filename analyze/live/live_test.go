@@ -142,7 +142,12 @@ func TestSnapshotsEqualTheReports(t *testing.T) {
 			for _, p := range m.Take(now, 1).Processes {
 				liveBytes[p.Pid] += p.AllocatedBytes - p.FreedBytes
 				if liveBytes[p.Pid] != p.LiveBytes {
-					t.Errorf("process %d: %d bytes allocated and not freed, %d live", p.Pid, liveBytes[p.Pid], p.LiveBytes)
+					t.Errorf(
+						"process %d: %d bytes allocated and not freed, %d live",
+						p.Pid,
+						liveBytes[p.Pid],
+						p.LiveBytes,
+					)
 				}
 			}
 		})

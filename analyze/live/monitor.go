@@ -19,6 +19,7 @@ type Monitor struct {
 	lastNs    int64 // latest start of a call, Unix ns
 	takenNs   int64 // end of the seconds that were taken, Unix ns
 	verdicts  []Verdict
+	noGPU     string // why NVML has no GPU; "": not known
 }
 
 // NewMonitor returns a Monitor that has seen no rows.
@@ -91,6 +92,11 @@ func (m *Monitor) processOf(pid int32) *process {
 	return p
 }
 
+// usesGPU reports whether a call launches, copies, waits or allocates on the device of its context.
+func usesGPU(row *format.Row) bool {
+	return row.Kind != format.KindAPI && row.Result == 0 && row.Context != 0 && row.Device >= 0 && row.Device < 64
+}
+
 // addCall counts a call of the driver.
 func (m *Monitor) addCall(row *format.Row) {
 	p := m.processOf(row.Pid)
@@ -102,7 +108,7 @@ func (m *Monitor) addCall(row *format.Row) {
 		m.late++
 	}
 	p.lastNs = max(p.lastNs, row.StartNs+row.DurNs)
-	if row.Device >= 0 && row.Device < 64 {
+	if usesGPU(row) {
 		p.ordinals |= 1 << row.Device
 	}
 	c := p.secondAt(row.StartNs)

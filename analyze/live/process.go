@@ -26,7 +26,7 @@ type process struct {
 	usedBytes  map[int32]float64 // memory by GPU, as NVML reports it, bytes
 	sm         map[int32]sample  // SM utilization by GPU, percent
 	uuids      map[int]string    // UUIDs of GPUs by device ordinal of the process
-	ordinals   uint64            // device ordinals of its calls, bit N for ordinal N
+	ordinals   uint64            // device ordinals that its calls use, bit N for ordinal N
 	// seconds are the latest keptSeconds seconds. The one at Unix second s has index s % keptSeconds.
 	seconds [keptSeconds]second
 	bySite  map[string]*line
@@ -99,6 +99,9 @@ func (p *process) lineOf(row *format.Row) *line {
 // otherSites is the name for all call sites above maxLines.
 const otherSites = "(other)"
 
+// noteNVML is the name of a note about NVML. Without a device, it says why there are no samples.
+const noteNVML = "nvml"
+
 // addFact applies a fact: a process, its end, its identity, or a loss.
 func (m *Monitor) addFact(row *format.Row) {
 	switch row.Kind {
@@ -107,6 +110,7 @@ func (m *Monitor) addFact(row *format.Row) {
 		if row.Name != "" {
 			p.name = row.Name
 		}
+		p.lastNs = max(p.lastNs, row.StartNs)
 		var fact struct {
 			ExitNs   int64           `json:"exit_ns"`
 			Identity format.Identity `json:"identity"`
@@ -139,6 +143,9 @@ func (m *Monitor) addFact(row *format.Row) {
 			g.uuid = fact.UUID
 		}
 	case format.KindNote:
+		if row.Name == noteNVML && row.Device < 0 {
+			m.noGPU = row.Message
+		}
 		m.samplers.addNote(row)
 		m.memory.addNote(row)
 	}

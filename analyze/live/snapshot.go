@@ -39,7 +39,7 @@ type Process struct {
 	Name           string  `json:"name"`
 	Rank           *int    `json:"rank,omitempty"`
 	Job            string  `json:"job,omitempty"`
-	GPUs           []int32 `json:"gpus,omitempty"` // NVML indexes of its GPUs, as far as known
+	GPUs           []int32 `json:"gpus,omitempty"` // NVML indexes of its GPUs; without those that are not known
 	Exited         bool    `json:"exited,omitempty"`
 	ExitNs         int64   `json:"exit_ns,omitempty"` // when the recorder noticed the exit, Unix ns
 	Calls          int64   `json:"calls"`
@@ -69,7 +69,7 @@ type Process struct {
 	LastError  string  `json:"last_error,omitempty"`
 	// LastResult is the CUDA result of the latest failed call, 0 if there is none.
 	LastResult int32 `json:"last_result,omitempty"`
-	// SilentNs is the time since the latest call ended, ns.
+	// SilentNs is the time since the latest call ended, or since the recording began, ns.
 	SilentNs int64 `json:"silent_ns"`
 	// LaunchHistory are the recorded launches of the latest seconds, the oldest first.
 	LaunchHistory []int64 `json:"-"`
@@ -176,7 +176,7 @@ func (m *Monitor) take(from, to int64) *Snapshot {
 	m.memory.apply(to * secondNs)
 	s := &Snapshot{
 		FromNs: from * secondNs, ToNs: to * secondNs, Lost: m.lost, Late: m.late,
-		LaunchShare: m.samplers.recordedShare(from, to), Verdicts: slices.Clone(m.verdicts),
+		LaunchShare: m.samplers.recordedShare(from, to), Verdicts: slices.Clone(m.verdicts), NoGPU: m.noGPU,
 	}
 	for _, pid := range slices.Sorted(maps.Keys(m.processes)) {
 		p := m.processes[pid].take(pid, s, from, to)

@@ -67,6 +67,7 @@ var mayImport = map[string][]string{
 		"record/rowwriter",
 		"record/target",
 		"record/threadstate",
+		"record/review",
 		"record/trigger",
 		"record/hostcontext",
 		"record/hostmetric",
@@ -102,6 +103,7 @@ var mayImport = map[string][]string{
 	},
 	"record/rows":     {"format"},
 	"record/trigger":  {"format", "record/liveset", "golang.org/x/time"},
+	"record/review":   {"format", "record/liveset", "record/trigger"},
 	"record/liveset":  {"format"},
 	"record/ring":     {"bpf", "internal/pollfd", "record/clock", "github.com/cilium/ebpf", "golang.org/x/sys"},
 	"record/stack":    {"format", "symbolize", "bpf", "record/process", "record/unwind", "golang.org/x/sys"},
@@ -202,6 +204,7 @@ var mayImport = map[string][]string{
 		"record/library",
 		"record/nvml",
 		"record/process",
+		"record/rows",
 		"golang.org/x/sys",
 	},
 	"record/hoststack": {
@@ -570,6 +573,16 @@ var mayImport = map[string][]string{
 
 	"analyze":      {"analyze/report/..."},
 	"analyze/live": {"format", "analyze/model/...", "analyze/catalog", "analyze/query", "analyze/units"},
+	"analyze/verdict": {
+		"analyze/live",
+		"analyze/model/origin",
+		"analyze/model/survey",
+		"analyze/model/timeline",
+		"analyze/query",
+		"analyze/report",
+		"analyze/report/gpu",
+		"analyze/report/rules",
+	},
 	"analyze/mcp": {
 		"format",
 		"analyze",
@@ -644,6 +657,7 @@ var mayImport = map[string][]string{
 		"analyze/model/threadstate",
 		"analyze/model/timeline",
 		"analyze/units",
+		"analyze/verdict",
 		"cmd/gpurec/analyze",
 		"cmd/gpurec/command",
 		"cmd/gpurec/memory",

@@ -6,12 +6,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/signal"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/gpurec/gpurec/analyze/live"
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
+	"github.com/gpurec/gpurec/cmd/gpurec/terminal"
 	"github.com/gpurec/gpurec/cmd/gpurec/top"
 	"golang.org/x/term"
 )
@@ -21,7 +24,13 @@ import (
 type liveDisplay struct {
 	monitor *live.Monitor
 	every   time.Duration
-	asJSON  bool
+	format  string // liveTable, liveJSON or liveJSONLines
+	cpu     cpuMeter
+	// notRecorded is the reason why the processes are not recorded, "" if they are.
+	notRecorded string
+	// save and threads are for top.Options; nil: not available.
+	save    func() (path string, err error)
+	threads func(pid int32) ([]string, error)
 	warning atomic.Pointer[liveWarning] // the latest warning while the table is shown
 	shown   atomic.Bool                 // the table is shown
 	program *tea.Program
@@ -38,24 +47,24 @@ type liveWarning struct {
 // warningShown is how long the table shows a warning instead of its keys.
 const warningShown = 10 * time.Second
 
-// liveTable and liveJSON are the values of --live.
-const liveTable, liveJSON = "table", "json"
+// Formats of the display. Those of --live are liveTable and liveJSON.
+const liveTable, liveJSON, liveJSONLines = "table", "json", "jsonl"
 
 // checkLive makes the display of --live. It returns a *message.UsageError for a wrong value.
 func (f *recordFlags) checkLive() error {
 	if f.liveMode != liveTable && f.liveMode != liveJSON {
 		return message.Usagef("gpurec record --live …", "--live %s: must be table or json", f.liveMode)
 	}
-	if err := checkInterval(f.every); err != nil {
+	if err := checkInterval("gpurec record --live --every 1s …", "--every", f.every); err != nil {
 		return err
 	}
-	f.live = newLiveDisplay(f.every, f.liveMode == liveJSON)
+	f.live = newLiveDisplay(f.every, f.liveMode)
 	return nil
 }
 
-func newLiveDisplay(every time.Duration, asJSON bool) *liveDisplay {
+func newLiveDisplay(every time.Duration, format string) *liveDisplay {
 	return &liveDisplay{
-		monitor: live.NewMonitor(), every: every, asJSON: asJSON,
+		monitor: live.NewMonitor(), every: every, format: format,
 		quit: make(chan struct{}), done: make(chan struct{}),
 	}
 }
@@ -84,13 +93,24 @@ func (d *liveDisplay) latestWarning() string {
 	return ""
 }
 
-// start begins to show. end is called when the user leaves the table.
+// isTable reports whether the table is shown. It needs a terminal that can move its cursor.
+func (d *liveDisplay) isTable() bool {
+	name := os.Getenv("TERM")
+	return d.format == liveTable && name != "" && name != "dumb" && term.IsTerminal(int(os.Stdout.Fd())) &&
+		term.IsTerminal(int(os.Stdin.Fd()))
+}
+
+// start begins to show. end is called when the user leaves the table, or if the lines cannot be printed any more.
 func (d *liveDisplay) start(end func()) {
-	if d.asJSON || !term.IsTerminal(int(os.Stdout.Fd())) || !term.IsTerminal(int(os.Stdin.Fd())) {
-		go d.printUntilStopped()
+	if !d.isTable() {
+		signal.Ignore(syscall.SIGPIPE) // print returns the error
+		go d.printUntilStopped(end)
 		return
 	}
-	model := top.NewModel(top.Options{Take: d.take, Every: d.every, Warning: d.latestWarning})
+	_, _, ascii := terminal.Inspect(os.Stdout, terminal.ColorNever)
+	model := top.NewModel(top.Options{
+		Take: d.take, Every: d.every, Warning: d.latestWarning, Save: d.save, Threads: d.threads, ASCII: ascii,
+	})
 	d.program = tea.NewProgram(model, tea.WithoutSignalHandler())
 	d.shown.Store(true)
 	go func() {
@@ -106,14 +126,25 @@ func (d *liveDisplay) start(end func()) {
 
 // take returns the numbers of the latest whole seconds.
 func (d *liveDisplay) take() *live.Snapshot {
-	return d.monitor.Take(time.Now().UnixNano(), d.seconds())
+	return d.complete(d.monitor.Take(time.Now().UnixNano(), d.seconds()))
+}
+
+// complete adds the numbers that the recorder does not have.
+func (d *liveDisplay) complete(s *live.Snapshot) *live.Snapshot {
+	if s.NotRecorded = d.notRecorded; s.NotRecorded != "" {
+		for i := range s.Processes {
+			s.Processes[i].SilentNs = 0
+		}
+	}
+	d.cpu.addTo(s)
+	return s
 }
 
 // seconds is the number of seconds between two updates.
 func (d *liveDisplay) seconds() int { return min(max(1, int(d.every/time.Second)), live.MaxSeconds) }
 
-// printUntilStopped prints a snapshot after each interval.
-func (d *liveDisplay) printUntilStopped() {
+// printUntilStopped prints a snapshot after each interval. It calls end if printing fails.
+func (d *liveDisplay) printUntilStopped(end func()) {
 	defer close(d.done)
 	tick := time.NewTicker(d.every)
 	defer tick.Stop()
@@ -122,8 +153,13 @@ func (d *liveDisplay) printUntilStopped() {
 		case <-d.quit:
 			return
 		case <-tick.C: // it may come late
-			if s := d.monitor.TakeNext(time.Now().UnixNano(), d.seconds()); s != nil {
-				d.print(s)
+			s := d.monitor.TakeNext(time.Now().UnixNano(), d.seconds())
+			if s == nil {
+				continue
+			}
+			if err := d.print(d.complete(s)); err != nil {
+				end()
+				return
 			}
 		}
 	}
@@ -132,25 +168,32 @@ func (d *liveDisplay) printUntilStopped() {
 // printRest prints the calls that came after the last interval, so that the calls of all lines of JSON, with the late
 // ones, are those of the recording. It must be called after stop and the last row.
 func (d *liveDisplay) printRest() {
-	if !d.asJSON {
+	if d.format == liveTable {
 		return
 	}
 	if s := d.monitor.TakeRest(); len(s.Processes) > 0 {
-		d.print(s)
+		_ = d.print(d.complete(s)) // the recording ends anyway
 	}
 }
 
-func (d *liveDisplay) print(s *live.Snapshot) {
-	if !d.asJSON {
-		fmt.Println(top.FormatText(s))
-		return
+// print prints a snapshot in the format of the display.
+func (d *liveDisplay) print(s *live.Snapshot) error {
+	out := json.NewEncoder(os.Stdout)
+	out.SetEscapeHTML(false)
+	switch d.format {
+	case liveJSON:
+		return out.Encode(s)
+	case liveJSONLines:
+		for _, line := range s.ProcessLines() {
+			if err := out.Encode(line); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
-	line, err := json.Marshal(s)
-	if err != nil {
-		message.Warningf("print the numbers as JSON: %v", err) // not reached: a Snapshot has no such values
-		return
-	}
-	fmt.Printf("%s\n", line)
+	width, _, ascii := terminal.Inspect(os.Stdout, terminal.ColorNever)
+	_, err := fmt.Println(top.FormatText(s, width, ascii))
+	return err
 }
 
 // stop ends the display, and gives the terminal back.

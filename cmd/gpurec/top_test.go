@@ -5,13 +5,13 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/gpurec/gpurec/analyze/live"
+	"github.com/gpurec/gpurec/analyze/model/livemem"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/privilege"
@@ -21,6 +21,17 @@ import (
 // seconds.
 func TestLiveNumbersEqualTheRecording(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
+	compareLiveNumbers(t, "6s")
+}
+
+// TestLiveNumbersEqualALongRecording compares the numbers of 30 seconds.
+func TestLiveNumbersEqualALongRecording(t *testing.T) {
+	testclass.Root(t)
+	compareLiveNumbers(t, "30s")
+}
+
+func compareLiveNumbers(t *testing.T, duration string) {
+	t.Helper()
 	requireSimcuda(t, "storm", privilege.AttachMulti)
 	dir := t.TempDir()
 	pid, begin := startWaitingStorm(t, filepath.Join(dir, "ledger.tsv"))
@@ -32,7 +43,7 @@ func TestLiveNumbersEqualTheRecording(t *testing.T) {
 		"-p",
 		fmt.Sprint(pid),
 		"-d",
-		"6s",
+		duration,
 		"--live=json",
 		"--max-overhead",
 		"off",
@@ -47,102 +58,107 @@ func TestLiveNumbersEqualTheRecording(t *testing.T) {
 	rec, err := format.Open(path)
 	must(t, err)
 	defer rec.Close()
-	calls, launches := callsBySecond(t, rec)
-	var seen, late int64
+	bySecond := countBySecond(t, rec)
+	var seen, want, all secondCounts
+	var late, seconds int64
 	for line := range strings.Lines(out) {
 		var s live.Snapshot
 		must(t, json.Unmarshal([]byte(line), &s))
 		if len(s.Processes) == 0 {
 			continue
 		}
-		var wantCalls, wantLaunches int64
+		var recorded secondCounts
 		for at := s.FromNs / 1e9; at < s.ToNs/1e9; at++ {
-			wantCalls, wantLaunches = wantCalls+calls[at], wantLaunches+launches[at]
+			recorded.add(bySecond[at])
 		}
 		p := &s.Processes[0]
-		if p.Calls > wantCalls || p.Launches > wantLaunches {
-			t.Errorf("second %d: %d calls, %d launches; the recording has %d, %d", s.FromNs/1e9, p.Calls, p.Launches,
-				wantCalls, wantLaunches)
+		length := (s.ToNs - s.FromNs) / 1e9
+		got := secondCounts{
+			p.Calls,
+			p.Launches,
+			p.CopiedBytes,
+			p.AllocatedBytes,
+			p.FreedBytes,
+			int64(p.WaitPercent * 1e7 * float64(length)),
 		}
-		seen, late = seen+p.Calls, s.Late
+		if got.exceeds(recorded) {
+			t.Errorf("second %d: %+v; the recording has %+v", s.FromNs/1e9, got, recorded)
+		}
+		seen.add(got)
+		want.add(recorded)
+		late, seconds = s.Late, seconds+length
 	}
-	var all int64
-	for _, n := range calls {
-		all += n
+	for _, c := range bySecond {
+		all.add(c)
 	}
-	t.Logf("%d calls in lines, %d late; the recording has %d", seen, late, all)
-	if seen+late != all {
-		t.Errorf("%d calls in lines and %d late ones; the recording has %d", seen, late, all)
+	t.Logf("%+v in lines of %d s, %d calls late; the recording has %+v", seen, seconds, late, all)
+	if seen.calls+late != all.calls {
+		t.Errorf("%d calls in lines and %d late ones; the recording has %d", seen.calls, late, all.calls)
 	}
-	if seen == 0 {
-		t.Errorf("no calls in\n%s", out)
+	if late == 0 && (seen.copied != all.copied || seen.allocated != all.allocated || seen.freed != all.freed) {
+		t.Errorf("%+v in lines; the recording has %+v", seen, all)
+	}
+	if diff := float64(want.waitNs-seen.waitNs) / float64(seconds) / 1e7; diff < -2 || diff > 2 {
+		t.Errorf("waits took %d ns, the recording has %d: %.1f points less", seen.waitNs, want.waitNs, diff)
+	}
+	if seen.calls == 0 || seen.copied == 0 || seen.allocated == 0 || seen.waitNs == 0 {
+		t.Errorf("%+v in\n%s", seen, out)
 	}
 	if lost := rec.Meta.Totals().Lost; lost > 0 {
 		t.Errorf("%d calls lost", lost)
 	}
 }
 
-// callsBySecond counts the calls and the launches of a recording by the Unix second of their start.
-func callsBySecond(t *testing.T, rec *format.Recording) (calls, launches map[int64]int64) {
-	t.Helper()
-	calls, launches = make(map[int64]int64), make(map[int64]int64)
-	for _, g := range rec.Groups() {
-		if g.Class() != format.ClassCall && g.Class() != format.ClassMemory {
-			continue
-		}
-		kind := g.Strings("kind")
-		for i, start := range g.Int64("start_ns", nil) {
-			calls[start/1e9]++
-			if kind.At(i) == format.KindLaunch {
-				launches[start/1e9]++
-			}
-		}
-		must(t, g.Err())
-	}
-	return calls, launches
+// secondCounts are the counts of some seconds. waitNs is summed over threads.
+type secondCounts struct{ calls, launches, copied, allocated, freed, waitNs int64 }
+
+func (c *secondCounts) add(o secondCounts) {
+	c.calls, c.launches, c.copied = c.calls+o.calls, c.launches+o.launches, c.copied+o.copied
+	c.allocated, c.freed, c.waitNs = c.allocated+o.allocated, c.freed+o.freed, c.waitNs+o.waitNs
 }
 
-// TestTopInATerminal runs top in tmux, presses keys, and reads the screen.
-func TestTopInATerminal(t *testing.T) {
-	testclass.Root(t, testclass.Gate)
-	requireSimcuda(t, "storm", privilege.AttachMulti)
-	if _, err := exec.LookPath("tmux"); err != nil {
-		testclass.Missing(t, err.Error())
-	}
-	dir := t.TempDir()
-	pid, begin := startWaitingStorm(t, filepath.Join(dir, "ledger.tsv"))
-	begin()
-	gpurec, err := exec.LookPath("gpurec")
+// exceeds reports whether a count is larger than that of o.
+func (c *secondCounts) exceeds(o secondCounts) bool {
+	return c.calls > o.calls || c.launches > o.launches || c.copied > o.copied || c.allocated > o.allocated ||
+		c.freed > o.freed
+}
+
+// countBySecond counts the calls of a recording by the Unix second of their start, memory by that of its change, and
+// waits by the seconds that they cover.
+func countBySecond(t *testing.T, rec *format.Recording) map[int64]secondCounts {
+	t.Helper()
+	counts := make(map[int64]secondCounts)
+	add := func(ns int64, c secondCounts) { c.add(counts[ns/1e9]); counts[ns/1e9] = c }
+	must(t, rec.Rows(func(r *format.Row) error {
+		c := secondCounts{calls: 1}
+		switch r.Kind {
+		case format.KindLaunch:
+			c.launches = 1
+		case format.KindMemcpy:
+			if r.Result == 0 {
+				c.copied = r.Bytes
+			}
+		case format.KindSync:
+			for from, to := r.StartNs, r.StartNs+max(0, r.DurNs); from < to; from = (from/1e9 + 1) * 1e9 {
+				add(from, secondCounts{waitNs: min(to, (from/1e9+1)*1e9) - from})
+			}
+		}
+		add(r.StartNs, c)
+		return nil
+	}, format.ClassCall, format.ClassMemory))
+	tl, err := timeline.Open(rec)
 	must(t, err)
-	tmux := func(args ...string) string {
-		t.Helper()
-		cmd := exec.Command("tmux", append([]string{"-f", "/dev/null", "-S", filepath.Join(dir, "tmux")}, args...)...)
-		cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "TMPDIR="+dir)
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("tmux %v: %v: %s", args, err, out)
+	_, err = tl.ReplayMemory(func(_ *livemem.Set, c *livemem.Change) {
+		if c.Kind == livemem.ChangeAllocFailed || c.Block.Origin < 0 ||
+			livemem.IsHostKind(tl.Origins.MemoryKindOf(c.Block.Origin)) {
+			return
 		}
-		return string(out)
-	}
-	tmux("new-session", "-d", "-x", "80", "-y", "24",
-		fmt.Sprintf("%s top -p %d; echo exit $?; sleep 1000", gpurec, pid))
-	defer tmux("kill-server")
-	screen := func() string { return tmux("capture-pane", "-p") }
-	waitFor(t, "the table has the process", func() bool {
-		return strings.Contains(screen(), "LAUNCH/S*") && strings.Contains(screen(), "storm")
+		if bytes := livemem.LiveBytesChange(c); bytes > 0 {
+			add(c.AtNs, secondCounts{allocated: bytes})
+		} else {
+			add(c.AtNs, secondCounts{freed: -bytes})
+		}
 	})
-	tmux("send-keys", "s")
-	waitFor(t, "the table is sorted by calls", func() bool { return strings.Contains(screen(), "CALLS/S*") })
-	tmux("send-keys", "Enter")
-	waitFor(t, "the call sites are shown", func() bool { return strings.Contains(screen(), "CALL SITE") })
-	for line := range strings.Lines(screen()) {
-		if n := len([]rune(strings.TrimRight(line, "\n"))); n > 80 {
-			t.Errorf("a line of %d characters: %q", n, line)
-		}
-	}
-	tmux("send-keys", "q")
-	waitFor(t, "top ends", func() bool { return strings.Contains(screen(), "exit 0") })
-	if left, _ := filepath.Glob(filepath.Join(dir, "gpurec-top-*")); len(left) > 0 {
-		t.Errorf("top left %v", left)
-	}
+	must(t, err)
+	return counts
 }

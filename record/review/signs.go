@@ -14,6 +14,9 @@ import (
 // rules need a second. The rest of the time shows that it was no long pause.
 const Stuck = 5 * time.Second
 
+// stuckBesideOthers is Stuck for a call beside others: the rules need 20 s.
+const stuckBesideOthers = 20500 * time.Millisecond
+
 // maxEntries bounds each table of Signs.
 const maxEntries = 4096
 
@@ -30,7 +33,7 @@ type Signs struct {
 	last      *activity // of lastPid: rows of a process follow each other
 	lastPid   int32
 	failures  map[failure]int64
-	open      map[trigger.OpenCall]bool // calls that were a reason
+	open      map[trigger.OpenCall]int // calls that were a reason, with the number of times
 
 	memory map[memoryKey]*floor
 	lookNs int64 // latest look at memory, Unix ns
@@ -66,7 +69,7 @@ type floor struct {
 func NewSigns(live *liveset.Set) *Signs {
 	return &Signs{
 		live: live, processes: make(map[int32]*activity), failures: make(map[failure]int64),
-		open: make(map[trigger.OpenCall]bool), memory: make(map[memoryKey]*floor),
+		open: make(map[trigger.OpenCall]int), memory: make(map[memoryKey]*floor),
 	}
 }
 
@@ -240,15 +243,21 @@ func (s *Signs) WatchTime(nowNs int64) {
 	}
 }
 
-// CheckOpenCalls makes a call that has been open for Stuck a reason, once.
+// CheckOpenCalls makes a call that has been open for Stuck a reason, and again after stuckBesideOthers.
 func (s *Signs) CheckOpenCalls(open []trigger.OpenCall, nowNs int64) {
-	still := make(map[trigger.OpenCall]bool)
+	still := make(map[trigger.OpenCall]int)
 	for _, c := range open {
-		if nowNs-c.StartNs < Stuck.Nanoseconds() {
+		times := 0
+		for _, limit := range []time.Duration{Stuck, stuckBesideOthers} {
+			if nowNs-c.StartNs >= limit.Nanoseconds() {
+				times++
+			}
+		}
+		if times == 0 {
 			continue
 		}
-		still[c] = true
-		if !s.open[c] {
+		still[c] = times
+		if times > s.open[c] {
 			s.addUrgent()
 		}
 	}

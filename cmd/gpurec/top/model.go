@@ -1,7 +1,6 @@
 package top
 
 import (
-	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,15 +8,21 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/gpurec/gpurec/analyze/live"
-	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// Options are the options of a Model.
+// Options are the options of a Model. The functions may block, except for Take and Warning.
 type Options struct {
 	Take  func() *live.Snapshot // returns the current numbers
 	Every time.Duration         // time between two updates
 	// Warning returns the latest warning of the recorder, "" if there is none.
 	Warning func() string
+	// Save saves the last minutes as a recording, and returns its path. nil: it cannot be saved.
+	Save func() (path string, err error)
+	// Threads returns a description of the threads of a process in lines: name, state and stack. nil: they cannot be
+	// read.
+	Threads func(pid int32) ([]string, error)
+	// ASCII replaces characters that are not in ASCII.
+	ASCII bool
 }
 
 // Model is the state of the screen, a model of bubbletea.
@@ -26,16 +31,28 @@ type Model struct {
 	width, height int
 	snapshot      *live.Snapshot
 	sortedBy      int // index in columns
-	selected      int32
-	open          bool // shows the call sites of the selected process
-	paused        bool
+	reversed      bool
+	order         order
+	selected      int32 // pid; 0: none
+	row           int   // of the selected process, in the table
+	first         int   // first row that is shown
+	open          bool  // the call sites of the selected process are shown
+	linesBy       int   // index in lineOrders
+	pane          pane  // text instead of the table
+	frozen        bool
 	filter        string
 	typing        bool // keys go to the filter
+	notice        string
 }
+
+// minWidth and minHeight are those of the smallest screen that is drawn.
+const minWidth, minHeight = 28, 6
 
 // NewModel returns a Model for a terminal of 80 columns, which Update corrects.
 func NewModel(opt Options) Model {
-	return Model{opt: opt, width: 80, height: 24, snapshot: opt.Take(), sortedBy: 2}
+	m := Model{opt: opt, width: 80, height: 24, snapshot: opt.Take()}
+	m.sortedBy = columnOf(defaultSort(m.snapshot))
+	return m.applySnapshot()
 }
 
 // tick is the message that asks for the next update.
@@ -48,184 +65,94 @@ func (m Model) nextTick() tea.Cmd {
 	return tea.Tick(m.opt.Every, func(time.Time) tea.Msg { return tick{} })
 }
 
-// Update applies a message: a key, a new size, or the time for an update.
+// Update applies a message: a key, a new size, the time for an update, or the result of a function that ran in the
+// background.
 func (m Model) Update(message tea.Msg) (tea.Model, tea.Cmd) {
+	var cmd tea.Cmd
 	switch msg := message.(type) {
 	case tea.WindowSizeMsg:
-		m.width, m.height = max(40, msg.Width), max(8, msg.Height)
+		m.width, m.height = max(minWidth, msg.Width), max(minHeight, msg.Height)
 	case tick:
-		if !m.paused {
+		if !m.frozen {
 			m.snapshot = m.opt.Take()
+			m = m.applySnapshot()
 		}
-		return m, m.nextTick()
+		cmd = m.nextTick()
 	case tea.KeyPressMsg:
-		return m.applyKey(msg)
+		m, cmd = m.applyKey(msg)
+	case saved:
+		m.notice = msg.text()
+	case threadsRead:
+		m.pane = m.pane.withThreads(msg)
 	}
-	return m, nil
+	return m.scroll(), cmd
 }
 
-// applyKey applies a key.
-func (m Model) applyKey(key tea.KeyPressMsg) (tea.Model, tea.Cmd) {
-	name := key.String()
-	if name == "ctrl+c" {
-		return m, tea.Quit
-	}
-	if m.typing {
-		return m.typeFilter(name, key.Text), nil
-	}
-	switch name {
-	case "q":
-		return m, tea.Quit
-	case "s":
-		m.sortedBy = m.nextSortedColumn()
-	case "space", "p":
-		m.paused = !m.paused
-	case "/":
-		m.typing = true
-	case "up", "k":
-		m.selected = m.neighbour(-1)
-	case "down", "j":
-		m.selected = m.neighbour(+1)
-	case "enter":
-		m.selected, m.open = m.neighbour(0), !m.open
-	case "esc":
-		m.open, m.filter = false, ""
-	}
-	return m, nil
+// applySnapshot brings the rows into order.
+func (m Model) applySnapshot() Model {
+	m.order = m.order.next(m.snapshot.Processes, &columns[m.sortedBy], m.reversed)
+	return m.scroll()
 }
 
-// typeFilter applies a key to the filter.
-func (m Model) typeFilter(name, text string) Model {
-	switch name {
-	case "enter":
-		m.typing = false
-	case "esc":
-		m.typing, m.filter = false, ""
-	case "backspace":
-		runes := []rune(m.filter)
-		m.filter = string(runes[:max(0, len(runes)-1)])
-	default:
-		m.filter += text
-	}
-	return m
+// sortBy sorts the rows anew.
+func (m Model) sortBy(column int, reversed bool) Model {
+	m.sortedBy, m.reversed, m.order = column, reversed, order{}
+	return m.applySnapshot()
 }
 
-// nextSortedColumn returns the next column that is shown and can be sorted by.
-func (m Model) nextSortedColumn() int {
-	for i := range columns {
-		next := (m.sortedBy + 1 + i) % len(columns)
-		if c := &columns[next]; c.compare != nil && m.width >= c.minWidth {
-			return next
-		}
-	}
-	return m.sortedBy
-}
+// shownAfterExitNs is how long the table shows a process after its end.
+const shownAfterExitNs = int64(10 * time.Second)
 
 // processes returns the processes that pass the filter, in the order of the table.
 func (m Model) processes() []*live.Process {
-	var list []*live.Process
+	byPid := make(map[int32]*live.Process)
 	for i := range m.snapshot.Processes {
 		p := &m.snapshot.Processes[i]
-		if strings.Contains(p.Name, m.filter) || strings.HasPrefix(strconv.Itoa(int(p.Pid)), m.filter) {
+		if isShown(m.snapshot, p) && m.passesFilter(p) {
+			byPid[p.Pid] = p
+		}
+	}
+	var list []*live.Process
+	for _, pid := range m.order.pids {
+		if p := byPid[pid]; p != nil {
 			list = append(list, p)
 		}
 	}
-	compare := columns[m.sortedBy].compare
-	slices.SortStableFunc(
-		list,
-		func(a, b *live.Process) int { return cmp.Or(compare(a, b), cmp.Compare(a.Pid, b.Pid)) },
-	)
 	return list
 }
 
-// neighbour returns the process that is by rows below the selected one in the table, or the first one.
-func (m Model) neighbour(by int) int32 {
+// isShown reports whether a process runs, or ended a short time ago.
+func isShown(s *live.Snapshot, p *live.Process) bool {
+	return !p.Exited || s.ToNs-p.ExitNs <= shownAfterExitNs
+}
+
+func (m Model) passesFilter(p *live.Process) bool {
+	return strings.Contains(strings.ToLower(p.Name), strings.ToLower(m.filter)) ||
+		strings.HasPrefix(strconv.Itoa(int(p.Pid)), m.filter)
+}
+
+// scroll keeps the selected process selected and visible. If it has left the table, the one in its row is selected.
+func (m Model) scroll() Model {
 	list := m.processes()
 	if len(list) == 0 {
-		return 0
+		m.first, m.row = 0, 0
+		return m
 	}
-	i := slices.IndexFunc(list, func(p *live.Process) bool { return p.Pid == m.selected })
-	if i < 0 {
-		return list[0].Pid
+	if i := slices.IndexFunc(list, func(p *live.Process) bool { return p.Pid == m.selected }); i >= 0 {
+		m.row = i
 	}
-	return list[min(max(0, i+by), len(list)-1)].Pid
+	m.row = min(max(0, m.row), len(list)-1)
+	m.selected = list[m.row].Pid
+	rows := m.layout(len(list)).rows
+	m.first = max(min(m.first, m.row, len(list)-rows), m.row-rows+1, 0)
+	return m
 }
 
-// View draws the screen.
-func (m Model) View() tea.View {
-	view := tea.NewView(m.text())
-	view.AltScreen = true
-	return view
-}
-
-// Escape sequences of the terminal: ECMA-48, SGR.
-const (
-	reverse, normal = "\x1b[7m", "\x1b[0m"
-	bold            = "\x1b[1m"
-)
-
-// text returns the screen.
-func (m Model) text() string {
-	var lines []string
-	for _, line := range formatHeader(m.snapshot) {
-		lines = append(lines, units.ShortenText(line, m.width))
+// selectRow selects the process in a row of the table, or the nearest one.
+func (m Model) selectRow(row int) Model {
+	if list := m.processes(); len(list) > 0 {
+		m.row = min(max(0, row), len(list)-1)
+		m.selected = list[m.row].Pid
 	}
-	lines = append(lines, "", bold+formatTitles(m.width, columns[m.sortedBy].title)+normal)
-	list := m.processes()
-	var selected *live.Process
-	for _, p := range list {
-		if p.Pid == m.neighbour(0) {
-			selected = p
-		}
-	}
-	details := m.detailsOf(selected, m.height-len(lines)-min(len(list), 8)-2)
-	room := max(1, m.height-len(lines)-len(details)-1)
-	for _, p := range list[:min(len(list), room)] {
-		row := formatProcess(m.snapshot, p, m.width)
-		if p == selected {
-			row = reverse + row + strings.Repeat(" ", max(0, m.width-len([]rune(row)))) + normal
-		}
-		lines = append(lines, row)
-	}
-	if len(list) == 0 {
-		lines = append(lines, "no process has called CUDA yet")
-	}
-	lines = append(lines, details...)
-	for len(lines) < m.height-1 {
-		lines = append(lines, "")
-	}
-	return strings.Join(append(lines[:m.height-1], units.ShortenText(m.footer(), m.width)), "\n")
-}
-
-// detailsOf returns the lines about the selected process.
-func (m Model) detailsOf(p *live.Process, rows int) []string {
-	if p == nil {
-		return nil
-	}
-	lines := []string{""}
-	if m.open {
-		return append(lines, formatLines(p, m.width, rows-2)...)
-	}
-	for _, line := range formatDetails(p) {
-		lines = append(lines, units.ShortenText(line, m.width))
-	}
-	return lines
-}
-
-// footer returns the last line: the keys, the filter that is typed, or a warning.
-func (m Model) footer() string {
-	switch {
-	case m.typing:
-		return "filter by name or pid: " + m.filter + "_"
-	case m.paused:
-		return "paused; space continues"
-	}
-	text := "q quit  s sort  / filter  ↑↓ select  enter call sites  space pause"
-	if m.filter != "" {
-		text = "filter " + m.filter + " (esc)  " + text
-	}
-	if w := m.opt.Warning(); w != "" {
-		text = "warning: " + w
-	}
-	return text
+	return m
 }
