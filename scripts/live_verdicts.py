@@ -80,15 +80,18 @@ def timed_cases(seconds, at):
     for line in listed.splitlines():
         p = json.loads(line)
         begin = at + 8 if p["name"] == "late-leak" else at
-        command = [sys.executable, TIMED, p["name"], "--seconds", f"{seconds:g}", "--at", f"{begin:g}"]
+        command = [sys.executable, TIMED, p["name"], "--seconds", f"{seconds:g}", "--at", f"{begin:g}", "--wait"]
         found.append(Case(p["name"], command, p["kind"],
                           p["functions"], {"SIMCUDA_CHECK": "arguments"}, attached="attached\n", channels=p["channels"]))
     by_name = {case.name: case for case in found}
-    deadlock = by_name["deadlock"]
     for name in UNDECIDABLE:
         by_name[name].optional = True
-    return found + [Case("deadlock-host", deadlock.command, deadlock.kind, deadlock.functions, flags=["--host", "auto"],
-                         attached="attached\n")]
+    lock, kernel = by_name["deadlock"], by_name["stuck-kernel"]
+    before = [sys.executable, TIMED, kernel.name, "--seconds", f"{seconds:g}", "--at", "1"]
+    return found + [
+        Case("deadlock-host", lock.command, lock.kind, lock.functions, flags=["--host", "auto"], attached="attached\n"),
+        Case("stuck-before", before, kernel.kind, kernel.functions, channels=True),
+    ]
 
 
 def loop_cases(seconds):
