@@ -67,6 +67,9 @@ func (m *Monitor) Add(class format.Class, rows []format.Row) {
 		}
 	case format.ClassAllocator:
 		for i := range rows {
+			if p := m.processes[rows[i].Pid]; p != nil {
+				p.lastNs = max(p.lastNs, rows[i].StartNs)
+			}
 			m.memory.addEvent(&rows[i])
 		}
 	case format.ClassBlock:

@@ -69,7 +69,7 @@ type Process struct {
 	LastError  string  `json:"last_error,omitempty"`
 	// LastResult is the CUDA result of the latest failed call, 0 if there is none.
 	LastResult int32 `json:"last_result,omitempty"`
-	// SilentNs is the time since the latest call ended, or since the recording began, ns.
+	// SilentNs is the time since the latest call ended, PyTorch used memory, or the recording began, ns.
 	SilentNs int64 `json:"silent_ns"`
 	// LaunchHistory are the recorded launches of the latest seconds, the oldest first.
 	LaunchHistory []int64 `json:"-"`

@@ -186,10 +186,15 @@ func TestPaceOfReviews(t *testing.T) {
 		}
 	}
 	p := NewPace(begin)
-	if got := next(p, begin, false); got != calmGap {
+	if got := next(p, begin, false); got != growingGap {
 		t.Errorf("the first review begins after %v", got)
 	}
-	at := begin.Add(calmGap)
+	at := begin.Add(firstMinute)
+	p.Done(at, false, 0, false)
+	if got := next(p, at, false); got != calmGap {
+		t.Errorf("after a minute, the next review begins after %v", got)
+	}
+	at = at.Add(calmGap)
 	p.Note(false, true)
 	if got := next(p, at, false); got != growingGap {
 		t.Errorf("with growing memory, the next review begins after %v", got)

@@ -56,8 +56,24 @@ type failure struct {
 	name        string
 }
 
-// memoryKey identifies an amount of memory: that of the allocator of a device, or with device -1 the driver memory.
+// memoryKey identifies an amount that should not grow: the memory of the allocator of a device, or another amount.
 type memoryKey struct{ pid, device int32 }
+
+// Devices of memoryKey for other amounts than that of an allocator: driver memory, and the number of driver objects.
+const (
+	driverMemory     = -1
+	objectsOfProcess = -2
+)
+
+// objectChanges are the calls that create and destroy driver objects which programs forget to destroy.
+var objectChanges = map[string]int64{
+	"cuEventCreate": 1, "cuEventDestroy": -1, "cuEventDestroy_v2": -1,
+	"cuStreamCreate": 1, "cuStreamCreateWithPriority": 1, "cuStreamDestroy": -1, "cuStreamDestroy_v2": -1,
+	"cuGraphCreate": 1, "cuGraphDestroy": -1,
+	"cuGraphInstantiate": 1, "cuGraphInstantiate_v2": 1, "cuGraphInstantiateWithFlags": 1,
+	"cuGraphInstantiateWithParams": 1, "cuGraphExecDestroy": -1,
+	"cuModuleLoad": 1, "cuModuleLoadData": 1, "cuModuleLoadDataEx": 1, "cuModuleLoadFatBinary": 1, "cuModuleUnload": -1,
+}
 
 // floor follows the smallest amount between two looks.
 type floor struct {
@@ -150,8 +166,14 @@ func (s *Signs) addCall(row *format.Row) {
 	}
 	s.last.lastNs = max(s.last.lastNs, row.StartNs+row.DurNs)
 	s.last.isSilent = false
-	if row.Kind == format.KindLaunch {
+	switch row.Kind {
+	case format.KindLaunch:
 		s.last.launches++
+	case format.KindAPI:
+		if change := objectChanges[row.Name]; change != 0 && row.Result == 0 {
+			f := s.floorOf(memoryKey{row.Pid, objectsOfProcess})
+			f.add(f.bytes + change)
+		}
 	}
 	const unfinished = format.FlagOpen | format.FlagAbandoned | format.FlagNoReturn
 	if row.Result != 0 && row.Result != resultNotReady && row.Flags&unfinished == 0 {
@@ -203,7 +225,7 @@ func (s *Signs) floorOf(k memoryKey) *floor {
 
 // add sets the amount.
 func (f *floor) add(bytes int64) {
-	if f.low == 0 {
+	if f.low == 0 { // the first amount
 		f.low = bytes
 	}
 	f.bytes, f.low = bytes, min(f.low, bytes)
@@ -225,7 +247,7 @@ func (s *Signs) WatchTime(nowNs int64) {
 	}
 	s.lookNs = nowNs
 	s.live.EachProcess(func(pid int32, low int64) {
-		f := s.floorOf(memoryKey{pid, -1})
+		f := s.floorOf(memoryKey{pid, driverMemory})
 		f.low = low
 	})
 	grown := false

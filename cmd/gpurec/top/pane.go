@@ -112,7 +112,7 @@ func helpPane(width int) pane {
 func verdictPane(s *live.Snapshot, width int) pane {
 	p := pane{kind: paneVerdicts, title: units.CountWithNoun(int64(len(s.Verdicts)), "verdict")}
 	for _, v := range sortedVerdicts(s) {
-		p.lines = append(p.lines, wrap(formatVerdict(&v), 2, width)...)
+		p.lines = append(p.lines, wrap(formatVerdict(&v, 0), 2, width)...)
 	}
 	return p
 }

@@ -206,7 +206,7 @@ func formatVerdicts(s *live.Snapshot, n, width int) (lines []string) {
 		if i == n-1 && len(list) > n {
 			more = fmt.Sprintf("  and %d more: v", len(list)-n)
 		}
-		line := units.ShortenText(formatVerdict(&list[i]), max(1, width-len(more)))
+		line := units.ShortenText(formatVerdict(&list[i], width/2), max(1, width-len(more)))
 		if list[i].Severity == "problem" {
 			line = bold + line + normal
 		}
@@ -215,8 +215,8 @@ func formatVerdicts(s *live.Snapshot, n, width int) (lines []string) {
 	return lines
 }
 
-// formatVerdict returns a verdict as one line.
-func formatVerdict(v *live.Verdict) string {
+// formatVerdict returns a verdict as one line. The place has at most a width, 0 for no limit.
+func formatVerdict(v *live.Verdict, placeWidth int) string {
 	text := strings.ToUpper(v.Severity)
 	if v.Severity != "problem" {
 		text = v.Severity
@@ -227,10 +227,10 @@ func formatVerdict(v *live.Verdict) string {
 	if v.Pid != 0 {
 		text += fmt.Sprintf(" in %d", v.Pid)
 	}
-	text += ": " + v.What
-	if v.Where != "" {
-		text += " at " + v.Where
+	if v.Where != "" && !strings.Contains(v.What, v.Where) {
+		text += " at " + units.ShortenText(v.Where, placeWidth)
 	}
+	text += ": " + v.What
 	if v.SoFar {
 		text += ", so far"
 	}
