@@ -624,6 +624,7 @@ var mayImport = map[string][]string{
 		"format/output",
 		"record",
 		"record/communicator",
+		"record/host",
 		"record/hostcontext",
 		"record/hoststack",
 		"record/library",
