@@ -126,6 +126,18 @@ func (l *reviewLoop) remove(id string) {
 	}
 }
 
+// Freeze keeps everything of the last time before now as the folder ID.sealing in folder, which is in the file system of
+// the recording. format.Seal makes a recording of it. Options.Reviews must be set. Safe for concurrent use until Finish.
+func (s *Session) Freeze(folder *os.Root, id string, before time.Duration) error {
+	t := format.Trigger{
+		ID: id, Kind: string(trigger.Manual), AtNs: s.clock.NowNs(), BeforeNs: before.Nanoseconds(),
+		Evidence: "saved by a user", Outcome: format.TriggerCaptured,
+	}
+	frozen := make(chan error, 1)
+	s.takeCapture(folder, &t, func(err error) { frozen <- err })
+	return <-frozen
+}
+
 // takeCapture keeps everything since t.FromNs() until now, with the calls that have not returned. done is called when
 // the folder is complete.
 func (s *Session) takeCapture(folder *os.Root, t *format.Trigger, done func(error)) {

@@ -3,12 +3,15 @@
 package record
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/record/hoststack"
 	"github.com/gpurec/gpurec/record/probe"
 	"github.com/gpurec/gpurec/record/process"
 	"github.com/gpurec/gpurec/record/threadstate"
@@ -31,6 +34,18 @@ func (s *Session) startThreadStates() {
 		Processes: s.targetPids, ReadHits: s.readProcessHits, OnSilence: s.census.take, Files: s.stackFiles,
 	})
 	s.helpers.Go(func() { s.threadStates.Run(s.stop) })
+}
+
+// ErrNoThreadStates is the error of ThreadStacks if the recording has no complete stacks.
+var ErrNoThreadStates = errors.New("stacks of threads need complete stacks (--stacks auto or full)")
+
+// ThreadStacks returns the stacks of all threads of a process now. Its errors are ErrNoThreadStates, and those of reading
+// the process. Safe for concurrent use until Finish.
+func (s *Session) ThreadStacks(ctx context.Context, pid int) (*hoststack.ProcessSnapshot, error) {
+	if s.threadStates == nil {
+		return nil, ErrNoThreadStates
+	}
+	return s.threadStates.Look(ctx, pid)
 }
 
 // hasMappedDriver reports whether a process has libcuda in its memory.

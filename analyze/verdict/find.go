@@ -59,12 +59,13 @@ func Find(t *timeline.Timeline) ([]Finding, error) {
 	return list, nil
 }
 
-// kindOf returns the kind of a hit, "" for one that is no verdict. A failed allocation counts even if the program goes
-// on.
+// kindOf returns the kind of a hit, "" for one that is no verdict. Failures count even if the program goes on.
 func kindOf(h *rules.Hit) string {
 	switch h.Rule.ID {
 	case "out-of-memory", "oom-fragmentation", "failed-alloc-in-loop":
 		return KindOutOfMemory
+	case "unchecked-error":
+		return KindError
 	}
 	if h.Severity != rules.SeverityProblem {
 		return ""
@@ -98,7 +99,7 @@ func placesOf(h *rules.Hit, kind string) []Finding {
 	for i := range h.Evidence[1:] {
 		e := &h.Evidence[i+1]
 		isKnown := slices.ContainsFunc(list, func(f Finding) bool { return f.Where == e.Where })
-		if len(list) == maxPlaces || isKnown {
+		if len(list) == maxPlaces || isKnown || kind == KindLeak && !isLarge(e, &h.Evidence[0]) {
 			continue
 		}
 		f := first
@@ -107,6 +108,13 @@ func placesOf(h *rules.Hit, kind string) []Finding {
 		list = append(list, f)
 	}
 	return list
+}
+
+// isLarge reports whether a place has a fifth of the memory of the first one. The reports have the smaller ones.
+func isLarge(e, first *rules.Evidence) bool {
+	bytes, isKnown := e.Bytes.(int64)
+	most, ok := first.Bytes.(int64)
+	return !isKnown || !ok || 5*bytes >= most
 }
 
 func (f *Finding) setPlace(e *rules.Evidence) {

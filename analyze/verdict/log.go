@@ -60,7 +60,7 @@ func (l *Log) Add(look Look) (fresh []live.Verdict) {
 	}
 	for i := range look.List {
 		f := &look.List[i]
-		if f.Kind == KindLeak && !look.IsWhole || f.Confidence == report.ConfidenceLow {
+		if !f.counts(&look) {
 			continue
 		}
 		s := l.stateOf(f)
@@ -91,6 +91,18 @@ func (l *Log) Add(look Look) (fresh []live.Verdict) {
 		}
 	}
 	return fresh
+}
+
+// counts reports whether a finding of a look can become a verdict. Failures have happened, whatever is known about their
+// cause.
+func (f *Finding) counts(look *Look) bool {
+	switch f.Kind {
+	case KindLeak:
+		return look.IsWhole && f.Confidence != report.ConfidenceLow
+	case KindHang:
+		return f.Confidence != report.ConfidenceLow
+	}
+	return true
 }
 
 // keepUnseenSites lets a growth without a site confirm the sites of earlier looks: windows of allocator events do not

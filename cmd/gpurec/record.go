@@ -289,6 +289,9 @@ func (f *recordFlags) followSession(ctx context.Context, session *record.Session
 	f.announceTargets(session)
 	ctx, end := context.WithCancel(ctx)
 	defer end()
+	if f.live != nil {
+		f.live.connect(session)
+	}
 	endDisplay := f.startDisplay(session, end)
 	if f.opt.Command != nil {
 		f.opt.Command.Run()

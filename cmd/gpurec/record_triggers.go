@@ -218,7 +218,7 @@ func (s *sealer) seal(id, state string) {
 	s.pending.Go(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		err := runSeal(filepath.Join(s.folder, id+state))
+		err := runSeal(filepath.Join(s.folder, id+state), "")
 		path := capturePath(s.folder, id)
 		switch info, serr := os.Stat(path); {
 		case err != nil:
@@ -232,10 +232,11 @@ func (s *sealer) seal(id, state string) {
 // wait waits until all captures are sealed.
 func (s *sealer) wait() { s.pending.Wait() }
 
-// runSeal runs gpurec seal as a child process. The child ends with gpurec.
-func runSeal(folder string) error {
+// runSeal runs gpurec seal as a child process. The child ends with gpurec. to is the path of the recording, "" for one next
+// to folder, with findings.
+func runSeal(folder, to string) error {
 	var messages bytes.Buffer
-	cmd := exec.Command("/proc/self/exe", "seal", folder)
+	cmd := exec.Command("/proc/self/exe", "seal", folder, "--to="+to)
 	cmd.Args[0] = "gpurec"
 	cmd.Stderr = &messages
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -18,17 +20,21 @@ import (
 // newSealCommand returns the hidden verb that finishes a capture. The agent and record run it as a child process, so
 // that its memory is bounded apart from that of the recorder.
 func newSealCommand() *cobra.Command {
-	return &cobra.Command{
+	var to string
+	cmd := &cobra.Command{
 		Use:    "seal FOLDER",
 		Short:  "Finish a capture: merge its segments, and write what the rules say",
 		Hidden: true,
 		Long: `seal merges the segments of a capture, FOLDER, into one file in the same folder. It writes what
 "gpurec analyze rules" says about it to ID.findings.jsonl, and deletes FOLDER. It may be
-repeated after an interruption. The agent and "gpurec record --trigger" run it.`,
+repeated after an interruption. The agent and "gpurec record --trigger" run it. With --to it
+writes no findings, and replaces no file: "gpurec top" saves the last minutes so.`,
 		Example: `  gpurec seal captures/20260101T120000Z-oom-k3f1.sealing`,
 		Args:    cobra.ExactArgs(1),
-		RunE:    func(_ *cobra.Command, args []string) error { return sealCapture(filepath.Clean(args[0])) },
+		RunE:    func(_ *cobra.Command, args []string) error { return sealCapture(filepath.Clean(args[0]), to) },
 	}
+	cmd.Flags().StringVar(&to, "to", "", "write the recording to `FILE`, which must not exist")
+	return cmd
 }
 
 // sealMemoryLimitBytes is the soft limit of the garbage collector of seal. sealMemoryMaxBytes is
@@ -36,8 +42,8 @@ repeated after an interruption. The agent and "gpurec record --trigger" run it.`
 const sealMemoryLimitBytes, sealMemoryMaxBytes = 512 << 20, 2 << 30
 
 // sealCapture merges the folder of a capture into a file. The findings are complete before the folder is deleted, so
-// that an interrupted seal is repeated.
-func sealCapture(folder string) error {
+// that an interrupted seal is repeated. to is the path of the file, "" for the one of the capture.
+func sealCapture(folder, to string) error {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(sealMemoryLimitBytes)
 	}
@@ -54,7 +60,10 @@ func sealCapture(folder string) error {
 		return message.Usagef("gpurec seal --help", "%s does not end in %s", folder, format.SealingSuffix)
 	}
 	dir, owner := filepath.Dir(folder), output.SudoOwner()
-	path := filepath.Join(dir, c.ID+format.CaptureSuffix)
+	path := cmp.Or(to, filepath.Join(dir, c.ID+format.CaptureSuffix))
+	if _, err := os.Lstat(path); err == nil && to != "" {
+		return &fs.PathError{Op: "save", Path: path, Err: fs.ErrExist}
+	}
 	_, damaged, err := format.Seal(folder, path, owner)
 	if err != nil {
 		return err
@@ -62,9 +71,17 @@ func sealCapture(folder string) error {
 	for _, d := range damaged {
 		message.Warningf("skipped a damaged segment: %v", d)
 	}
+	if to != "" {
+		return removeSealed(dir, c)
+	}
 	if err := writeFindings(path, filepath.Join(dir, c.ID+format.FindingsSuffix), owner); err != nil {
 		message.Warningf("%s has no findings: %v", path, err) // the recording is complete
 	}
+	return removeSealed(dir, c)
+}
+
+// removeSealed deletes the folder of a capture that is complete.
+func removeSealed(dir string, c format.Capture) error {
 	captures, err := os.OpenRoot(dir)
 	if err != nil {
 		return err

@@ -193,7 +193,7 @@ func checkInterval(hint, flag string, every time.Duration) error {
 }
 
 // keptByTop is the time for which top keeps calls on disk, and keptBytesByTop the most bytes.
-const keptByTop, keptBytesByTop = 10 * time.Second, 64 << 20
+const keptByTop, keptBytesByTop = 10 * time.Minute, 512 << 20
 
 // showProcesses records into a folder that it removes at the end.
 func (f *recordFlags) showProcesses(ctx context.Context) error {

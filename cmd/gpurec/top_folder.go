@@ -26,7 +26,7 @@ const (
 // openTopFolder creates a folder, and removes those of this user whose top was killed.
 func openTopFolder() (*topFolder, error) {
 	removeStaleTopFolders()
-	path, err := os.MkdirTemp("", topFolderPrefix)
+	path, err := os.MkdirTemp(topParent(), topFolderPrefix)
 	if err != nil {
 		return nil, err
 	}
@@ -42,6 +42,15 @@ func openTopFolder() (*topFolder, error) {
 	return f, nil
 }
 
+// topParent returns the folder for the folders of top. /tmp is in memory on many systems.
+func topParent() string {
+	const large = "/var/tmp"
+	if info, err := os.Stat(large); os.Getenv("TMPDIR") == "" && err == nil && info.IsDir() {
+		return large
+	}
+	return os.TempDir()
+}
+
 // remove removes the folder.
 func (f *topFolder) remove() {
 	os.RemoveAll(f.path)
@@ -50,7 +59,7 @@ func (f *topFolder) remove() {
 
 // removeStaleTopFolders removes the folders of this user that no top has locked.
 func removeStaleTopFolders() {
-	paths, _ := filepath.Glob(filepath.Join(os.TempDir(), topFolderPrefix+"*")) // fails only for an invalid pattern
+	paths, _ := filepath.Glob(filepath.Join(topParent(), topFolderPrefix+"*")) // fails only for an invalid pattern
 	for _, path := range paths {
 		info, err := os.Lstat(path)
 		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < lockedAfter {

@@ -4,8 +4,9 @@
     timed.py NAME [--seconds 40] [--at 12]
     timed.py --list
 
-The program prints "ready PID" and works for --seconds. A fault begins --at seconds after "ready". When it begins, the
-program prints "fault" and the time (CLOCK_REALTIME in ns). `--list` prints each name with its truth as
+The program prints "ready PID" and works for --seconds. A fault begins --at seconds after "ready", or after the first line
+of standard input, which a runner writes when a recorder is attached. When the fault begins, the program prints "fault"
+and the time (CLOCK_REALTIME in ns). `--list` prints each name with its truth as
 JSON lines: the kind of the fault, and the functions in which it is. Runs on simcuda and simtorch. Programs with `channels`
 need SIMCUDA_CHANNELS=on and devfiles, as root.
 """
@@ -67,7 +68,7 @@ def clean_with_kernels(run):
 
 
 class Clock:
-    """The time of a running program."""
+    """The time of a running program, from "ready" on or, if it comes, from the first line of standard input on."""
 
     def __init__(self, seconds, at):
         self.seconds, self.at, self.begin, self.announced = seconds, at, None, False
@@ -75,6 +76,11 @@ class Clock:
     def ready(self):
         self.begin = time.monotonic()
         print("ready", os.getpid(), flush=True)
+        threading.Thread(target=self.follow, daemon=True).start()
+
+    def follow(self):
+        if sys.stdin.readline():
+            self.begin = time.monotonic()
 
     def now(self):
         return time.monotonic() - self.begin
@@ -82,15 +88,15 @@ class Clock:
     def steps(self, length=STEP_S):
         """Yields the number of each step until the end. A step begins every length seconds."""
         self.ready()
-        step = 0
+        step, begin = 0, self.begin
         while self.now() < self.seconds:
             yield step
             step += 1
-            ahead = step * length - self.now()
+            ahead = begin + step * length - time.monotonic()
             if ahead > 0:
                 time.sleep(ahead)
             else:
-                step = int(self.now() / length)
+                step -= int(ahead / length)
 
     def is_due(self):
         """Returns whether the fault has begun. Announces it the first time."""

@@ -9,6 +9,8 @@ const (
 	maxCredit = 2 * time.Second
 	// firstReview is the age of a recording from which on it is reviewed. Reports need some calls.
 	firstReview = 3 * time.Second
+	// firstMinute is the age until which it is reviewed as often as with growing memory.
+	firstMinute = time.Minute
 	// minGap is the time between two reviews for urgent reasons.
 	minGap = time.Second
 	// growingGap and calmGap are the times between two reviews while memory grows, and otherwise. settlingGap is the one
@@ -62,7 +64,7 @@ func (p *Pace) Next(now time.Time) (due, urgent bool) {
 	switch {
 	case p.hasUnsettled:
 		gap = settlingGap
-	case p.hasGrown:
+	case p.hasGrown, now.Sub(p.begin) < firstMinute:
 		gap = growingGap
 	}
 	return since >= gap && p.credit >= min(p.expected, maxCredit), false

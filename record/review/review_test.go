@@ -91,13 +91,13 @@ func TestSilenceIsUrgentOnce(t *testing.T) {
 	}
 }
 
-func TestOpenCallIsUrgentOnce(t *testing.T) {
+func TestOpenCallIsUrgentTwice(t *testing.T) {
 	testclass.Unit(t)
 	s, _ := newTestSigns()
 	call := trigger.OpenCall{Pid: 7, Tid: 7, Name: "cuCtxSynchronize", StartNs: 10 * second}
-	for at := int64(11); at < 30; at++ {
+	for at := int64(11); at < 60; at++ {
 		s.CheckOpenCalls([]trigger.OpenCall{call}, at*second)
-		if got, want := takeUrgent(s), at == 15; got != want {
+		if got, want := takeUrgent(s), at == 15 || at == 31; got != want {
 			t.Errorf("after %d s: urgent %v", at-10, got)
 		}
 	}
@@ -186,10 +186,15 @@ func TestPaceOfReviews(t *testing.T) {
 		}
 	}
 	p := NewPace(begin)
-	if got := next(p, begin, false); got != calmGap {
+	if got := next(p, begin, false); got != growingGap {
 		t.Errorf("the first review begins after %v", got)
 	}
-	at := begin.Add(calmGap)
+	at := begin.Add(firstMinute)
+	p.Done(at, false, 0, false)
+	if got := next(p, at, false); got != calmGap {
+		t.Errorf("after a minute, the next review begins after %v", got)
+	}
+	at = at.Add(calmGap)
 	p.Note(false, true)
 	if got := next(p, at, false); got != growingGap {
 		t.Errorf("with growing memory, the next review begins after %v", got)

@@ -14,6 +14,9 @@ import (
 // rules need a second. The rest of the time shows that it was no long pause.
 const Stuck = 5 * time.Second
 
+// stuckBesideOthers is Stuck for a call beside others: the rules need 20 s.
+const stuckBesideOthers = 20500 * time.Millisecond
+
 // maxEntries bounds each table of Signs.
 const maxEntries = 4096
 
@@ -30,7 +33,7 @@ type Signs struct {
 	last      *activity // of lastPid: rows of a process follow each other
 	lastPid   int32
 	failures  map[failure]int64
-	open      map[trigger.OpenCall]bool // calls that were a reason
+	open      map[trigger.OpenCall]int // calls that were a reason, with the number of times
 
 	memory map[memoryKey]*floor
 	lookNs int64 // latest look at memory, Unix ns
@@ -53,8 +56,24 @@ type failure struct {
 	name        string
 }
 
-// memoryKey identifies an amount of memory: that of the allocator of a device, or with device -1 the driver memory.
+// memoryKey identifies an amount that should not grow: the memory of the allocator of a device, or another amount.
 type memoryKey struct{ pid, device int32 }
+
+// Devices of memoryKey for other amounts than that of an allocator: driver memory, and the number of driver objects.
+const (
+	driverMemory     = -1
+	objectsOfProcess = -2
+)
+
+// objectChanges are the calls that create and destroy driver objects which programs forget to destroy.
+var objectChanges = map[string]int64{
+	"cuEventCreate": 1, "cuEventDestroy": -1, "cuEventDestroy_v2": -1,
+	"cuStreamCreate": 1, "cuStreamCreateWithPriority": 1, "cuStreamDestroy": -1, "cuStreamDestroy_v2": -1,
+	"cuGraphCreate": 1, "cuGraphDestroy": -1,
+	"cuGraphInstantiate": 1, "cuGraphInstantiate_v2": 1, "cuGraphInstantiateWithFlags": 1,
+	"cuGraphInstantiateWithParams": 1, "cuGraphExecDestroy": -1,
+	"cuModuleLoad": 1, "cuModuleLoadData": 1, "cuModuleLoadDataEx": 1, "cuModuleLoadFatBinary": 1, "cuModuleUnload": -1,
+}
 
 // floor follows the smallest amount between two looks.
 type floor struct {
@@ -66,7 +85,7 @@ type floor struct {
 func NewSigns(live *liveset.Set) *Signs {
 	return &Signs{
 		live: live, processes: make(map[int32]*activity), failures: make(map[failure]int64),
-		open: make(map[trigger.OpenCall]bool), memory: make(map[memoryKey]*floor),
+		open: make(map[trigger.OpenCall]int), memory: make(map[memoryKey]*floor),
 	}
 }
 
@@ -147,8 +166,14 @@ func (s *Signs) addCall(row *format.Row) {
 	}
 	s.last.lastNs = max(s.last.lastNs, row.StartNs+row.DurNs)
 	s.last.isSilent = false
-	if row.Kind == format.KindLaunch {
+	switch row.Kind {
+	case format.KindLaunch:
 		s.last.launches++
+	case format.KindAPI:
+		if change := objectChanges[row.Name]; change != 0 && row.Result == 0 {
+			f := s.floorOf(memoryKey{row.Pid, objectsOfProcess})
+			f.add(f.bytes + change)
+		}
 	}
 	const unfinished = format.FlagOpen | format.FlagAbandoned | format.FlagNoReturn
 	if row.Result != 0 && row.Result != resultNotReady && row.Flags&unfinished == 0 {
@@ -200,7 +225,7 @@ func (s *Signs) floorOf(k memoryKey) *floor {
 
 // add sets the amount.
 func (f *floor) add(bytes int64) {
-	if f.low == 0 {
+	if f.low == 0 { // the first amount
 		f.low = bytes
 	}
 	f.bytes, f.low = bytes, min(f.low, bytes)
@@ -222,7 +247,7 @@ func (s *Signs) WatchTime(nowNs int64) {
 	}
 	s.lookNs = nowNs
 	s.live.EachProcess(func(pid int32, low int64) {
-		f := s.floorOf(memoryKey{pid, -1})
+		f := s.floorOf(memoryKey{pid, driverMemory})
 		f.low = low
 	})
 	grown := false
@@ -240,15 +265,21 @@ func (s *Signs) WatchTime(nowNs int64) {
 	}
 }
 
-// CheckOpenCalls makes a call that has been open for Stuck a reason, once.
+// CheckOpenCalls makes a call that has been open for Stuck a reason, and again after stuckBesideOthers.
 func (s *Signs) CheckOpenCalls(open []trigger.OpenCall, nowNs int64) {
-	still := make(map[trigger.OpenCall]bool)
+	still := make(map[trigger.OpenCall]int)
 	for _, c := range open {
-		if nowNs-c.StartNs < Stuck.Nanoseconds() {
+		times := 0
+		for _, limit := range []time.Duration{Stuck, stuckBesideOthers} {
+			if nowNs-c.StartNs >= limit.Nanoseconds() {
+				times++
+			}
+		}
+		if times == 0 {
 			continue
 		}
-		still[c] = true
-		if !s.open[c] {
+		still[c] = times
+		if times > s.open[c] {
 			s.addUrgent()
 		}
 	}

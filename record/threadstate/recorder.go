@@ -124,10 +124,7 @@ func (r *Recorder) TakeNow(pids []int) {
 func (r *Recorder) take(ctx context.Context, pids []int, limit time.Duration, when string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.snapshotter == nil && r.failed == nil {
-		r.snapshotter, r.failed = hoststack.Open(r.opt.Files)
-	}
-	if r.failed != nil {
+	if r.open() != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -159,6 +156,24 @@ func (r *Recorder) take(ctx context.Context, pids []int, limit time.Duration, wh
 		r.cost.Threads += len(snapshot.Threads)
 		r.cost.Took += snapshot.Took
 	}
+}
+
+// open loads the BPF programs at the first call. It returns the reason why snapshots are not possible.
+func (r *Recorder) open() error {
+	if r.snapshotter == nil && r.failed == nil {
+		r.snapshotter, r.failed = hoststack.Open(r.opt.Files)
+	}
+	return r.failed
+}
+
+// Look returns a snapshot of a process that is not recorded. Its errors are those of hoststack.Snapshotter.Take, and Err.
+func (r *Recorder) Look(ctx context.Context, pid int) (*hoststack.ProcessSnapshot, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.open(); err != nil {
+		return nil, err
+	}
+	return r.snapshotter.Take(ctx, pid)
 }
 
 // Cost returns the effort of all snapshots so far.

@@ -50,9 +50,13 @@ func TestHangVerdicts(t *testing.T) {
 			recording.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
 		}, "hanging high"},
 		"another thread makes progress": {func(recording *analyzetest.TestRecording) {
-			recording.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
+			recording.AddOpenCall(42, 42, 45*analyzetest.Second, sync, "cuStreamSynchronize")
 			recording.AddWorkingThread(42, 43, 0, 60*analyzetest.Second, launch, "cuLaunchKernel")
 		}, "waiting high, alive high"},
+		"another thread makes progress for long": {func(recording *analyzetest.TestRecording) {
+			recording.AddOpenCall(42, 42, 30*analyzetest.Second, sync, "cuStreamSynchronize")
+			recording.AddWorkingThread(42, 43, 0, 60*analyzetest.Second, launch, "cuLaunchKernel")
+		}, "hanging medium, alive high"},
 		"calls end": {func(recording *analyzetest.TestRecording) {
 			recording.AddWorkingThread(42, 42, 0, 30*analyzetest.Second, launch, "cuLaunchKernel")
 		}, "idle high"},

@@ -27,8 +27,10 @@ type ProcessVerdict struct {
 	Reasons     []string
 	stack       string   // what its thread does, as a sentence; "": unknown
 	waitingIn   *callRef // open call that determines the state; nil if there is none
-	// IsSilentRank reports that a SilentVerdict determines the state.
-	IsSilentRank bool
+	// IsSilent reports that a SilentVerdict determines the state.
+	IsSilent bool
+	// silentTid is the thread of that verdict, 0 for a rank.
+	silentTid int32
 }
 
 // addEvidence adds a sentence to the evidence of the verdict.
@@ -88,6 +90,9 @@ func (s *Scan) classifyProcess(p *processHistory, polls *pollCounts) ProcessVerd
 			sum.addEvidence("thread %s: %s", s.threadLabel(j.history.Thread), j.evidence[0])
 			if j.Call.isOpen() {
 				sum.waitingIn = j.Call
+			}
+			if isAlive && j.State == StateHanging {
+				sum.SilentNs = j.silentNs // the progress of other threads does not count
 			}
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/gpurec/gpurec/format"
 )
 
-// SilentVerdict is the state of a process that made no call in the window, or of a rank that was busy and then made no
-// more. The states of its threads prove it.
+// SilentVerdict is the state of a process that made no call in the window, or that was busy and then made no more. The
+// states of its threads prove it.
 type SilentVerdict struct {
 	threadstate.Member
 	// State is StateHanging, or StateWaiting. Ranks wait if none of them is in a call of CUDA or NCCL, or reduces
@@ -34,14 +34,14 @@ const (
 var statesOfWaits = [...]HangState{waitNone: StateAlive, waitMaybe: StateWaiting, waitStuck: StateHanging}
 
 // ClassifySilent returns the verdicts on processes without calls that hang or wait for another rank, the awaited ones
-// first, then by pid. verdicts are those on the processes with calls. The idle ranks among them have a verdict, too,
-// and ClassifySilent raises their states there. Launchers, helpers of ranks, and processes without recorded states of
+// first, then by pid. verdicts are those on the processes with calls. The idle ones among them have a verdict, too, if
+// they are ranks or hang, and ClassifySilent raises their states there. Launchers, helpers of ranks, and processes without recorded states of
 // threads have no verdict. It returns errors of reading the recording.
 func (s *Scan) ClassifySilent(verdicts []ProcessVerdict) ([]SilentVerdict, error) {
 	if err := s.readSnapshots(); err != nil {
 		return nil, err
 	}
-	preferred := s.idleRanks(verdicts)
+	preferred := s.idleProcesses(verdicts)
 	for _, pid := range s.processesWithoutCalls() {
 		preferred[pid] = 0
 	}
@@ -55,6 +55,9 @@ func (s *Scan) ClassifySilent(verdicts []ProcessVerdict) ([]SilentVerdict, error
 			v.IsAwaited = how == waitNone || !waitsForRanks(m.Thread)
 			how = max(how, inJob)
 		}
+		if !v.isRank() && s.Processes[m.Snapshot.Pid] != nil && how < waitStuck {
+			continue // an idle process, such as a server without requests
+		}
 		if v.State = statesOfWaits[how]; v.State < StateAlive {
 			list = append(list, v)
 		}
@@ -64,15 +67,19 @@ func (s *Scan) ClassifySilent(verdicts []ProcessVerdict) ([]SilentVerdict, error
 	return list, nil
 }
 
-// idleRanks returns the idle ranks that have a snapshot after their last call, as preferred threads of members.
-func (s *Scan) idleRanks(verdicts []ProcessVerdict) map[int32]int32 {
+// idleProcesses returns the idle processes that have a snapshot after their last call, with the preferred thread of each:
+// the one that made most calls, 0 for ranks.
+func (s *Scan) idleProcesses(verdicts []ProcessVerdict) map[int32]int32 {
 	preferred := make(map[int32]int32)
 	for i := range verdicts {
-		pid := verdicts[i].History.Pid
+		p := &verdicts[i]
+		pid := p.History.Pid
 		snapshot, _ := s.mainThread(pid, 0)
-		if verdicts[i].State == StateIdle && s.T.Facts.RankText(pid) != "" && snapshot != nil &&
-			snapshot.AtNs >= verdicts[i].History.lastNs {
-			preferred[pid] = 0
+		if p.State != StateIdle || snapshot == nil || snapshot.AtNs < p.History.lastNs {
+			continue
+		}
+		if preferred[pid] = 0; s.T.Facts.RankText(pid) == "" {
+			preferred[pid] = preferredThread(p)
 		}
 	}
 	return preferred
@@ -80,14 +87,17 @@ func (s *Scan) idleRanks(verdicts []ProcessVerdict) map[int32]int32 {
 
 // raiseStates gives processes the states that the states of their threads prove.
 func raiseStates(verdicts []ProcessVerdict, list []SilentVerdict) {
-	states := make(map[int32]HangState)
+	silent := make(map[int32]*SilentVerdict)
 	for i := range list {
-		states[list[i].Snapshot.Pid] = list[i].State
+		silent[list[i].Snapshot.Pid] = &list[i]
 	}
 	for i := range verdicts {
 		p := &verdicts[i]
-		if state, ok := states[p.History.Pid]; ok {
-			p.State, p.IsSilentRank = state, true
+		if v := silent[p.History.Pid]; v != nil {
+			p.State, p.IsSilent = v.State, true
+			if !v.isRank() {
+				p.silentTid = v.Thread.Tid
+			}
 		}
 	}
 	sortVerdicts(verdicts)

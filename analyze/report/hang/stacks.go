@@ -44,8 +44,8 @@ func (s *Scan) sinceNs(t *threadstate.Thread) int64 {
 // preferredThread returns the thread that determines the verdict of a process: that with the open call, or
 // the one with most calls. It returns 0 if the states of all threads determine it.
 func preferredThread(p *ProcessVerdict) int32 {
-	if p.IsSilentRank {
-		return 0
+	if p.IsSilent {
+		return p.silentTid
 	}
 	if p.waitingIn != nil {
 		return p.waitingIn.tid

@@ -40,6 +40,9 @@ const (
 	// minSlowdownFactor is the factor by which an open call or a pause must exceed the longest
 	// earlier one. It separates hangs from slow work.
 	minSlowdownFactor = 3
+	// maxWaitBesideOthersNs is the longest wait, ns, of a thread beside others that work. Helper threads go on when
+	// the main thread hangs.
+	maxWaitBesideOthersNs = 20_000_000_000
 	// minPollsPerSecond is the rate of queries from which a program without other calls counts as
 	// polling. Watchdogs query ten times per second.
 	minPollsPerSecond = 100
@@ -84,7 +87,7 @@ func (v *threadVerdict) lowerConfidence(to, format string, args ...any) {
 //	hanging  it has been in a call for at least LongNs, and three times as long as any
 //	         earlier call of the same function
 //	waiting  it has been in a call for at least LongNs, but earlier calls took as long, or other
-//	         threads of the process make progress
+//	         threads of the process make progress and it is less than maxWaitBesideOthersNs
 //	alive    it has been in a call for less than LongNs, or its last call ended less than
 //	         LongNs ago, or an earlier pause was as long
 //	polling  it makes no recorded call, but it may have made the counted queries
@@ -154,6 +157,10 @@ func (s *Scan) classifyOpenCall(j *threadVerdict) {
 			d.name,
 			units.FormatDuration(age),
 		)
+		if age >= maxWaitBesideOthersNs {
+			j.State = StateHanging
+			j.lowerConfidence(report.ConfidenceMedium, "other threads of the process make progress")
+		}
 	case longest > 0:
 		j.addEvidence(
 			"in %s for %s, %.0f times as long as any earlier call of the function (%s)",

@@ -71,8 +71,8 @@ func checkXid(s *Scan) ([]Hit, error) {
 var HangRule = Rule{
 	ID: "hang",
 	About: "at the end of the recording a process is inside of a call for 1 s or longer, three times as long as any " +
-		"call before: a problem. So is a process without any call whose thread waits for 1 s in CUDA, in NCCL, in a " +
-		"reduction of several ranks or for a lock. A rank for which others wait so hangs, too. Ranks that wait " +
+		"call before: a problem. If other threads make calls, 20 s count. So is a process without calls whose thread waits for 1 s in CUDA, in NCCL, in a " +
+		"reduction of several ranks or for a lock whose owner does not run. A rank for which others wait so hangs, too. Ranks that wait " +
 		"in other collectives on the host, and a process that only polls for the end of GPU work, are notices. " +
 		"These are the verdicts hanging, waiting and polling of analyze hang",
 	Report: "hang",
@@ -90,7 +90,7 @@ func checkHang(s *Scan) ([]Hit, error) {
 		}
 		for i := range s.processVerdicts {
 			p := &s.processVerdicts[i]
-			if p.State != state || p.IsSilentRank { // silentHits has it
+			if p.State != state || p.IsSilent { // silentHits has it
 				continue
 			}
 			where, stack := s.t.PidLabel(p.History.Pid), int32(0)
