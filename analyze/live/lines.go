@@ -67,6 +67,10 @@ func largestLines(lines map[string]Line) []Line {
 	}
 	chosen := 0
 	for _, key := range lineKeys {
+		if len(list) <= shownLines {
+			chosen = len(list)
+			break
+		}
 		rest := list[chosen:]
 		slices.SortFunc(rest, func(a, b Line) int {
 			return cmp.Or(cmp.Compare(key(&b), key(&a)), cmp.Compare(a.Site, b.Site))

