@@ -31,9 +31,17 @@ func (s *Session) startThreadStates() {
 	}
 	s.threadStates = threadstate.New(threadstate.Options{
 		Sink: s.pipeline.writer, Clock: s.clock, UsedCUDA: usedCUDA,
-		Processes: s.targetPids, ReadHits: s.readProcessHits, OnSilence: s.census.take, Files: s.stackFiles,
+		Processes: s.targetPids, ReadHits: s.readProcessHits, OnSilence: s.onSilence, Files: s.stackFiles,
 	})
 	s.helpers.Go(func() { s.threadStates.Run(s.stop) })
+}
+
+// onSilence is called after the stacks of silent processes have been taken.
+func (s *Session) onSilence(pids []int) {
+	s.census.take(pids)
+	if s.reviews != nil {
+		s.reviews.signs.AddSnapshot()
+	}
 }
 
 // ErrNoThreadStates is the error of ThreadStacks if the recording has no complete stacks.

@@ -124,7 +124,12 @@ func printVerdict(v live.Verdict) {
 		text += " so far"
 	}
 	text += ": " + v.What
-	if v.Where != "" && !strings.Contains(v.What, v.Where) {
+	site, process, _ := strings.Cut(v.Where, " in process ")
+	switch {
+	case v.Where == "" || strings.Contains(v.What, v.Where):
+	case process != "" && strings.Contains(v.What, site): // the site is in the stack of the text
+		text += ", in process " + process
+	default:
 		text += ", at " + v.Where
 	}
 	message.Notef("%s", text)

@@ -9,9 +9,12 @@ FAULT is one of:
     stop        the rank sleeps for ever
     mismatch    the rank calls all_gather where the others call all_reduce
     kill        the rank kills itself with SIGKILL
+    leak        the rank keeps 64 KiB of each step
+    oom         the rank asks for a petabyte in each thousandth step, and continues
 
 The fault begins when FILE exists; without --trigger it begins with the first step. Each rank prints "ready
-RANK PID" after some steps, and its steps per second at the end. With fewer GPUs than ranks, several ranks share
+RANK PID" after some steps, and its steps per second at the end. --times FILE makes rank 0 write the time of
+each tenth step (CLOCK_MONOTONIC, ns), and rank --rank the time at which its fault began ("fault NS"). With fewer GPUs than ranks, several ranks share
 a GPU: set NCCL_HOSTID to another text for each rank, so that NCCL takes them for different hosts.
 """
 import argparse
@@ -23,7 +26,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 
-FAULTS = ("none", "late", "stop", "mismatch", "kill")
+FAULTS = ("none", "late", "stop", "mismatch", "kill", "leak", "oom")
 WARM_STEPS = 20
 
 
@@ -58,6 +61,20 @@ def gather_instead(value, size):
     dist.all_gather(parts, value)
 
 
+kept = []
+
+
+def keep_prediction(prediction):
+    kept.append(prediction[:16].clone())
+
+
+def ask_for_too_much(device):
+    try:
+        torch.empty(1 << 50, dtype=torch.uint8, device=device)
+    except torch.OutOfMemoryError:
+        pass
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("fault", choices=FAULTS)
@@ -66,6 +83,7 @@ def main():
     parser.add_argument("--trigger")
     parser.add_argument("--steps", type=int, default=1 << 30)
     parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--times")
     options = parser.parse_args()
 
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -78,11 +96,19 @@ def main():
     batch = torch.randn(256, 1024, device=device)
     loss_sum = torch.zeros(256, device=device)
     is_faulty = rank == options.rank
+    times = open(f"{options.times}.{rank}", "w", buffering=1) if options.times else None
+    began = False
 
-    def step():
+    def step(number):
+        nonlocal began
         fault = options.fault if is_faulty else "none"
         if fault != "none" and options.trigger and not os.path.exists(options.trigger):
             fault = "none"
+        if fault != "none" and times and not began:
+            began = True
+            print("fault", time.monotonic_ns(), file=times)
+        if rank == 0 and times and number % 10 == 0:
+            print(time.monotonic_ns(), file=times)
         if fault == "late":
             sleep_late()
         elif fault == "stop":
@@ -90,7 +116,12 @@ def main():
         elif fault == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         optimizer.zero_grad()
-        loss = model(batch).pow(2).mean()
+        prediction = model(batch)
+        if fault == "leak":
+            keep_prediction(prediction)
+        elif fault == "oom" and number % 1000 == 0:
+            ask_for_too_much(device)
+        loss = prediction.pow(2).mean()
         loss.backward()
         optimizer.step()
         if fault == "mismatch":
@@ -99,12 +130,12 @@ def main():
             dist.all_reduce(loss_sum)
         return loss.item()
 
-    for _ in range(WARM_STEPS):
-        step()
+    for number in range(WARM_STEPS):
+        step(number)
     print("ready", rank, os.getpid(), flush=True)
     begin, steps = time.monotonic(), 0
     while steps < options.steps:
-        step()
+        step(steps)
         steps += 1
         # All ranks must agree on the last step.
         if options.seconds < 1e9 and steps % 50 == 0:

@@ -98,6 +98,9 @@ func (s *Signs) Take() (urgent, grown bool) {
 	return urgent, grown
 }
 
+// AddSnapshot notes that the stacks of silent processes have been recorded: they may prove a hang. Safe for concurrent use.
+func (s *Signs) AddSnapshot() { s.addUrgent() }
+
 func (s *Signs) addUrgent() {
 	s.mu.Lock()
 	s.urgent = true
