@@ -22,7 +22,20 @@ func TestReviewsSeeTheRecordingSoFar(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
 	needMulti(t)
 	const calls = 200_000
-	p := startSim(t, nil, "storm", "--calls", fmt.Sprint(calls), "--threads", "4", "--seed", "11", "--rate", "40000", "--wait")
+	p := startSim(
+		t,
+		nil,
+		"storm",
+		"--calls",
+		fmt.Sprint(calls),
+		"--threads",
+		"4",
+		"--seed",
+		"11",
+		"--rate",
+		"40000",
+		"--wait",
+	)
 	p.expect("ready")
 	opt := testOptions(t, p.pid())
 	opt.Attach, opt.SegmentInterval = privilege.AttachMulti, 300*time.Millisecond

@@ -22,6 +22,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -80,15 +81,18 @@ def timed_cases(seconds, at):
     for line in listed.splitlines():
         p = json.loads(line)
         begin = at + 8 if p["name"] == "late-leak" else at
-        command = [sys.executable, TIMED, p["name"], "--seconds", f"{seconds:g}", "--at", f"{begin:g}"]
+        command = [sys.executable, TIMED, p["name"], "--seconds", f"{seconds:g}", "--at", f"{begin:g}", "--wait"]
         found.append(Case(p["name"], command, p["kind"],
                           p["functions"], {"SIMCUDA_CHECK": "arguments"}, attached="attached\n", channels=p["channels"]))
     by_name = {case.name: case for case in found}
-    deadlock = by_name["deadlock"]
     for name in UNDECIDABLE:
         by_name[name].optional = True
-    return found + [Case("deadlock-host", deadlock.command, deadlock.kind, deadlock.functions, flags=["--host", "auto"],
-                         attached="attached\n")]
+    lock, kernel = by_name["deadlock"], by_name["stuck-kernel"]
+    before = [sys.executable, TIMED, kernel.name, "--seconds", f"{seconds:g}", "--at", "1"]
+    return found + [
+        Case("deadlock-host", lock.command, lock.kind, lock.functions, flags=["--host", "auto"], attached="attached\n"),
+        Case("stuck-before", before, kernel.kind, kernel.functions, channels=True),
+    ]
 
 
 def loop_cases(seconds):
@@ -396,10 +400,13 @@ def parse_options():
     parser.add_argument("--flags", type=shlex.split, default=[], help="more flags of gpurec record")
     parser.add_argument("--offline", action="store_true", help="print only what the rules say at each cut")
     parser.add_argument("--list", action="store_true", help="print the programs and their truth")
-    parser.add_argument("--folder", help="keep recordings here")
+    parser.add_argument("--folder", help="keep all recordings here; without it only those of wrong programs are kept")
     parser.add_argument("--gpurec", default=os.environ.get("GPUREC", os.path.join(BUILD, "bin", "gpurec")))
     parser.add_argument("-o", "--output", help="file for all results as JSON")
     options = parser.parse_args()
+    if options.list:
+        return options
+    options.keep = options.folder is not None
     options.folder = options.folder or tempfile.mkdtemp(prefix="live-verdicts-")
     os.makedirs(options.folder, exist_ok=True)
     return options
@@ -413,6 +420,8 @@ def run_all(options, chosen):
             results.append(result)
             print(f"{len(results)} of {len(chosen)}: {result['name']}: {'; '.join(result['wrong']) or 'done'}",
                   file=sys.stderr, flush=True)
+            if not options.keep and not result["wrong"]:
+                shutil.rmtree(result["folder"])
     order = [case.name for case in chosen]
     return sorted(results, key=lambda r: order.index(r["name"]))
 
@@ -432,6 +441,10 @@ def main():
             process.kill()
             process.wait()
     print(table(options, results))
+    if any(r["wrong"] for r in results):
+        print(f"\nRecordings of wrong programs: {options.folder}")
+    elif not options.keep:
+        os.rmdir(options.folder)
     if options.output:
         with open(options.output, "w") as file:
             json.dump({"options": vars(options), "programs": results}, file, indent=1)

@@ -18,7 +18,7 @@ const (
 	KindError       = "error"
 )
 
-// Finding is what a rule found at one place.
+// Finding is a hit of a rule at one place.
 type Finding struct {
 	Rule       string `json:"rule"`
 	Kind       string `json:"kind"`
@@ -59,7 +59,7 @@ func Find(t *timeline.Timeline) ([]Finding, error) {
 	return list, nil
 }
 
-// kindOf returns the kind of a hit, "" for one that is no verdict. Failures count even if the program goes on.
+// kindOf returns the kind of a hit, "" for one that is no verdict. Failures count even if the program continues.
 func kindOf(h *rules.Hit) string {
 	switch h.Rule.ID {
 	case "out-of-memory", "oom-fragmentation", "failed-alloc-in-loop":

@@ -11,7 +11,7 @@ import (
 const (
 	// certainHang is how long a process must hang. Pauses of some seconds are usual: a checkpoint, a compilation.
 	certainHang = 4500 * time.Millisecond
-	// certainLeak is the time for which memory must be found to grow. A cache that fills in the first seconds grows, too.
+	// certainLeak is the time for which memory must be found to grow. A cache grows in the first seconds, too.
 	certainLeak = 6 * time.Second
 	// certainUnseen is certainLeak for a leak whose site was not seen: its site is worth some time.
 	certainUnseen = 20 * time.Second
@@ -19,7 +19,7 @@ const (
 	certainLength = 10 * time.Second
 )
 
-// Look is what the rules found in a look at a running recording.
+// Look has the findings about a running recording at one time.
 type Look struct {
 	AtNs    int64         // end of what was seen, Unix ns
 	Length  time.Duration // of what was seen
@@ -38,7 +38,7 @@ type Log struct {
 // place identifies a finding over several looks.
 type place struct{ rule, where string }
 
-// state is what is known about a finding.
+// state is a finding over several looks.
 type state struct {
 	firstNs int64 // first look of the current series of looks that have it, Unix ns
 	verdict live.Verdict

@@ -117,8 +117,13 @@ func runAgent(ctx context.Context, file agentconfig.File) error {
 	opt.Version, opt.CommandLine, opt.TableFolder = buildVersion(), os.Args, tableFolder()
 	opt.Warn = func(text string) { message.Warningf("%s", text) }
 	err := agent.Run(ctx, agent.Options{
-		Config: file.Agent, Record: opt, IsSevereXid: catalog.IsSevereXid, Seal: func(folder string) error { return runSeal(folder, "") }, Manual: manual,
-		OnRefused: noteRefused, Log: func(text string) { message.Notef("%s", text) },
+		Config:      file.Agent,
+		Record:      opt,
+		IsSevereXid: catalog.IsSevereXid,
+		Seal:        func(folder string) error { return runSeal(folder, "") },
+		Manual:      manual,
+		OnRefused:   noteRefused,
+		Log:         func(text string) { message.Notef("%s", text) },
 	})
 	var denied *privilege.Error
 	switch {

@@ -17,9 +17,25 @@ func TestLiveVerdicts(t *testing.T) {
 	needVerdicts(t)
 	gpurec, err := exec.LookPath("gpurec") // this test binary: testscript.Main adds it to PATH
 	must(t, err)
-	command := exec.Command("python3", "-B", "../../scripts/live_verdicts.py", "--gpurec", gpurec, "--folder", t.TempDir(),
-		"--seconds", "20", "--at", "5", "--jobs", "6", "--slow", "2",
-		"--programs", "leak,stuck-kernel,double-free,checkpoints,long-waits,expected-errors")
+	command := exec.Command(
+		"python3",
+		"-B",
+		"../../scripts/live_verdicts.py",
+		"--gpurec",
+		gpurec,
+		"--folder",
+		t.TempDir(),
+		"--seconds",
+		"20",
+		"--at",
+		"5",
+		"--jobs",
+		"6",
+		"--slow",
+		"2",
+		"--programs",
+		"leak,stuck-kernel,double-free,checkpoints,long-waits,expected-errors",
+	)
 	command.Stderr = os.Stderr
 	table, err := command.Output()
 	if err != nil {

@@ -314,11 +314,13 @@ func (f *recordFlags) followSession(ctx context.Context, session *record.Session
 		message.Notef("%s", reason)
 	}
 	result, ferr := session.Finish()
+	if !f.discard {
+		f.verdicts.finish(&result)
+	}
 	if f.live != nil {
 		f.live.printRest()
 	}
 	if !f.discard {
-		f.verdicts.finish(&result)
 		f.printResult(result)
 	}
 	f.triggers.finish(session)

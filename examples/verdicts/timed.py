@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Runs a program with one known fault, or without a fault, for some time. Tests of verdicts while recording use it.
 
-    timed.py NAME [--seconds 40] [--at 12]
+    timed.py NAME [--seconds 40] [--at 12] [--wait]
     timed.py --list
 
-The program prints "ready PID" and works for --seconds. A fault begins --at seconds after "ready", or after the first line
-of standard input, which a runner writes when a recorder is attached. When the fault begins, the program prints "fault"
-and the time (CLOCK_REALTIME in ns). `--list` prints each name with its truth as
+The program prints "ready PID" and works for --seconds. A fault begins --at seconds after "ready". With --wait, the time
+begins at the first line of standard input, which a runner writes when a recorder is attached; the program works before,
+too. When the fault begins, the program prints "fault" and the time (CLOCK_REALTIME in ns). `--list` prints each name with its truth as
 JSON lines: the kind of the fault, and the functions in which it is. Runs on simcuda and simtorch. Programs with `channels`
 need SIMCUDA_CHANNELS=on and devfiles, as root.
 """
@@ -68,27 +68,29 @@ def clean_with_kernels(run):
 
 
 class Clock:
-    """The time of a running program, from "ready" on or, if it comes, from the first line of standard input on."""
+    """The time of a running program. With waits, it is 0 until the first line of standard input."""
 
-    def __init__(self, seconds, at):
-        self.seconds, self.at, self.begin, self.announced = seconds, at, None, False
+    def __init__(self, seconds, at, waits):
+        self.seconds, self.at, self.waits, self.begin, self.announced = seconds, at, waits, None, False
 
     def ready(self):
-        self.begin = time.monotonic()
         print("ready", os.getpid(), flush=True)
-        threading.Thread(target=self.follow, daemon=True).start()
-
-    def follow(self):
-        if sys.stdin.readline():
+        if self.waits:
+            threading.Thread(target=self.follow, daemon=True).start()
+        else:
             self.begin = time.monotonic()
 
+    def follow(self):
+        sys.stdin.readline()
+        self.begin = time.monotonic()
+
     def now(self):
-        return time.monotonic() - self.begin
+        return time.monotonic() - self.begin if self.begin else 0
 
     def steps(self, length=STEP_S):
         """Yields the number of each step until the end. A step begins every length seconds."""
         self.ready()
-        step, begin = 0, self.begin
+        step, begin = 0, time.monotonic()
         while self.now() < self.seconds:
             yield step
             step += 1
@@ -521,8 +523,8 @@ def fill_for(clock, seconds):
 
 @clean
 def warm_up(clock):
-    """A cache fills for 12 s."""
-    fill_for(clock, 12)
+    """A cache fills for 8 s."""
+    fill_for(clock, 8)
 
 
 @clean
@@ -533,23 +535,33 @@ def long_warm_up(clock):
 
 @clean
 def epochs(clock):
-    """Keeps the predictions of an epoch of 12 s, and then frees them."""
+    """Keeps the predictions of an epoch of 8 s, and then frees them."""
     model, kept, epoch = Model(), [], 0
     for _ in clock.steps():
         model.train()
         kept.append(keep_prediction(model.torch, 256 * KIB))
-        if int(clock.now() / 12) > epoch:
-            kept, epoch = [], int(clock.now() / 12)
+        if int(clock.now() / 8) > epoch:
+            kept, epoch = [], int(clock.now() / 8)
+
+
+def load_late(clock, seconds):
+    model, more = Model(), []
+    for _ in clock.steps():
+        model.train()
+        if clock.at < clock.now() < clock.at + seconds:
+            more.append(fill_cache(model.torch))
 
 
 @clean
 def late_phase(clock):
-    """At --at, loads more weights one by one for 4 s, as a second model does."""
-    model, more = Model(), []
-    for _ in clock.steps():
-        model.train()
-        if clock.at < clock.now() < clock.at + 4:
-            more.append(fill_cache(model.torch))
+    """At --at, allocates more weights one by one for 4 s."""
+    load_late(clock, 4)
+
+
+@clean
+def second_model(clock):
+    """At --at, allocates more weights one by one for 8 s."""
+    load_late(clock, 8)
 
 
 @clean
@@ -590,8 +602,9 @@ def main():
     parser.add_argument("--at", type=float, default=12)
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--wait", action="store_true", help="begin the time at the first line of standard input")
     options = parser.parse_args()
-    clock = Clock(options.seconds, options.at)
+    clock = Clock(options.seconds, options.at, options.wait)
     if options.list:
         for p in programs.values():
             print(json.dumps(p.describe()))

@@ -13,7 +13,7 @@ const (
 	firstMinute = time.Minute
 	// minGap is the time between two reviews for urgent reasons.
 	minGap = time.Second
-	// growingGap and calmGap are the times between two reviews while memory grows, and otherwise. settlingGap is the one
+	// growingGap and calmGap are the times between two reviews while memory grows, and otherwise. settlingGap is that
 	// while a finding waits for a second look.
 	settlingGap = 3 * time.Second
 	growingGap  = 5 * time.Second

@@ -68,7 +68,10 @@ func TestSilenceIsUrgentOnce(t *testing.T) {
 	testclass.Unit(t)
 	s, _ := newTestSigns()
 	s.WatchRows(format.ClassCall, []format.Row{launch(7, 10*second, 0)})
-	s.WatchRows(format.ClassMemory, []format.Row{{Kind: format.KindAlloc, Pid: 8, StartNs: 10 * second}}) // launches nothing
+	s.WatchRows(
+		format.ClassMemory,
+		[]format.Row{{Kind: format.KindAlloc, Pid: 8, StartNs: 10 * second}},
+	) // launches nothing
 	for at := int64(10); at < 30; at++ {
 		s.WatchTime(at * second)
 		if got, want := takeUrgent(s), at == 15; got != want {

@@ -14,7 +14,7 @@ import (
 // rules need a second. The rest of the time shows that it was no long pause.
 const Stuck = 5 * time.Second
 
-// stuckBesideOthers is Stuck for a call beside others: the rules need 20 s.
+// stuckBesideOthers is Stuck for a call while other threads make calls: the rules need 20 s.
 const stuckBesideOthers = 20500 * time.Millisecond
 
 // maxEntries bounds each table of Signs.
@@ -181,7 +181,8 @@ func (s *Signs) addCall(row *format.Row) {
 	}
 }
 
-// addFailure makes the first, the third and each tenfold failure a reason: rules want to know whether a program goes on.
+// addFailure makes the first, the third and each tenfold failure a reason, because the program may
+// continue.
 func (s *Signs) addFailure(f failure) {
 	if len(s.failures) == maxEntries {
 		clear(s.failures)

@@ -40,9 +40,9 @@ const (
 	// minSlowdownFactor is the factor by which an open call or a pause must exceed the longest
 	// earlier one. It separates hangs from slow work.
 	minSlowdownFactor = 3
-	// maxWaitBesideOthersNs is the longest wait, ns, of a thread beside others that work. Helper threads go on when
+	// maxWaitNextToOthersNs is the longest wait, ns, of a thread while others make calls. Helper threads continue when
 	// the main thread hangs.
-	maxWaitBesideOthersNs = 20_000_000_000
+	maxWaitNextToOthersNs = 20_000_000_000
 	// minPollsPerSecond is the rate of queries from which a program without other calls counts as
 	// polling. Watchdogs query ten times per second.
 	minPollsPerSecond = 100
@@ -87,7 +87,7 @@ func (v *threadVerdict) lowerConfidence(to, format string, args ...any) {
 //	hanging  it has been in a call for at least LongNs, and three times as long as any
 //	         earlier call of the same function
 //	waiting  it has been in a call for at least LongNs, but earlier calls took as long, or other
-//	         threads of the process make progress and it is less than maxWaitBesideOthersNs
+//	         threads of the process make progress and it is less than maxWaitNextToOthersNs
 //	alive    it has been in a call for less than LongNs, or its last call ended less than
 //	         LongNs ago, or an earlier pause was as long
 //	polling  it makes no recorded call, but it may have made the counted queries
@@ -157,7 +157,7 @@ func (s *Scan) classifyOpenCall(j *threadVerdict) {
 			d.name,
 			units.FormatDuration(age),
 		)
-		if age >= maxWaitBesideOthersNs {
+		if age >= maxWaitNextToOthersNs {
 			j.State = StateHanging
 			j.lowerConfidence(report.ConfidenceMedium, "other threads of the process make progress")
 		}

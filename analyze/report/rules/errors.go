@@ -71,10 +71,11 @@ func checkXid(s *Scan) ([]Hit, error) {
 var HangRule = Rule{
 	ID: "hang",
 	About: "at the end of the recording a process is inside of a call for 1 s or longer, three times as long as any " +
-		"call before: a problem. If other threads make calls, 20 s count. So is a process without calls whose thread waits for 1 s in CUDA, in NCCL, in a " +
-		"reduction of several ranks or for a lock whose owner does not run. A rank for which others wait so hangs, too. Ranks that wait " +
-		"in other collectives on the host, and a process that only polls for the end of GPU work, are notices. " +
-		"These are the verdicts hanging, waiting and polling of analyze hang",
+		"call before: a problem. If other threads make calls, it is 20 s or longer. A process without calls hangs, " +
+		"too, if its thread waits for 1 s in CUDA, in NCCL or in a reduction of ranks. So does one that waits " +
+		"for a lock whose owner does not run. A rank for which others wait so hangs, too. Ranks that wait in other " +
+		"collectives on the host, and a process that only polls for the end of GPU work, are notices. These are the " +
+		"verdicts hanging, waiting and polling of analyze hang",
 	Report: "hang",
 	advice: "Check the call and the last launches on each stream. With several ranks, start with the rank that " +
 		"differs from the others.",
