@@ -204,6 +204,7 @@ func (f *recordFlags) showProcesses(ctx context.Context) error {
 	defer folder.remove()
 	f.opt.Output = filepath.Join(folder.path, "top.parquet")
 	f.opt.All, f.discard = len(f.pids) == 0, true
+	f.opt.KeepSegments = true // no file is written at the end
 	f.opt.Ring, f.opt.RingFor, f.opt.MaxBytes = true, keptByTop, keptBytesByTop
 	return f.recordProcesses(ctx, nil)
 }

@@ -25,6 +25,7 @@ import (
 type screen struct {
 	t      *testing.T
 	dir    string // TMPDIR of the command
+	home   string // working directory of the command
 	socket string
 }
 
@@ -34,10 +35,10 @@ func openScreen(t *testing.T, width, height int, command string, env ...string) 
 	if _, err := exec.LookPath("tmux"); err != nil {
 		testclass.Missing(t, err.Error())
 	}
-	s := &screen{t, t.TempDir(), filepath.Join(t.TempDir(), "tmux")}
+	s := &screen{t, t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "tmux")}
 	must(t, os.Chmod(s.dir, 0o777))
 	must(t, os.Chmod(filepath.Dir(s.dir), 0o755))
-	args := []string{"new-session", "-d", "-x", strconv.Itoa(width), "-y", strconv.Itoa(height)}
+	args := []string{"new-session", "-c", s.home, "-d", "-x", strconv.Itoa(width), "-y", strconv.Itoa(height)}
 	for _, variable := range append(env, "TMPDIR="+s.dir) {
 		args = append(args, "-e", variable)
 	}
@@ -198,6 +199,15 @@ func TestTopInATerminal(t *testing.T) {
 	s.wait("K, M, G and T are")
 	s.press("Escape")
 	s.waitWithout("keys and columns")
+	s.press("t")
+	s.wait(fmt.Sprintf("threads of %d", pid), fmt.Sprintf("thread %d", pid))
+	s.press("Escape")
+	s.wait("▼LAUNCH/S")
+	s.press("W")
+	s.wait("saved ")
+	if saved, err := filepath.Glob(filepath.Join(s.home, "*.parquet")); err != nil || len(saved) != 1 {
+		t.Errorf("saved %v, %v", saved, err)
+	}
 	s.press("Space")
 	s.wait("frozen")
 	s.press("q")
