@@ -4,6 +4,7 @@ package record
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"os"
 	"time"
@@ -41,7 +42,6 @@ type reviewLoop struct {
 	session *Session
 	signs   *review.Signs
 	pace    *review.Pace
-	count   int
 }
 
 // newReviewLoop returns nil without Options.Reviews. live must be that of the row writer.
@@ -99,9 +99,8 @@ func (l *reviewLoop) review(ctx context.Context, urgent bool) {
 	events := l.session.Progress().Calls
 	window := l.pace.Window(now, events, urgent)
 	at := l.session.clock.NowNs()
-	l.count++
-	t := format.Trigger{
-		ID: fmt.Sprintf(".gpurec-review-%d-%d", os.Getpid(), l.count), Kind: string(trigger.Manual), AtNs: at,
+	t := format.Trigger{ // recorders in containers of one folder may have the same PID
+		ID: fmt.Sprintf(".gpurec-review-%d-%s", os.Getpid(), rand.Text()[:8]), Kind: string(trigger.Manual), AtNs: at,
 		BeforeNs: window.Nanoseconds(), Evidence: "review of a running recording", Outcome: format.TriggerCaptured,
 	}
 	frozen := make(chan error, 1)

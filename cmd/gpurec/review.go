@@ -25,7 +25,7 @@ func newReviewCommand() *cobra.Command {
 		Long: `review prints one JSON object with the findings about failures, hangs and growing
 memory in a recording. It deletes FOLDER, a frozen part of a running recording, as soon as
 its files are open. "gpurec record" and "gpurec top" run it.`,
-		Example: `  gpurec review .gpurec-review-4242-1.sealing`,
+		Example: `  gpurec review .gpurec-review-4242-K3QXJ7WA.sealing`,
 		Args:    cobra.ExactArgs(1),
 		RunE:    func(_ *cobra.Command, args []string) error { return printReview(filepath.Clean(args[0])) },
 	}
