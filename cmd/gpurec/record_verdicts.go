@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/gpurec/gpurec/analyze/live"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/verdict"
 	"github.com/gpurec/gpurec/cmd/gpurec/message"
 	"github.com/gpurec/gpurec/record"
@@ -126,7 +127,7 @@ func printVerdict(v live.Verdict) {
 	text += ": " + v.What
 	site, process, _ := strings.Cut(v.Where, " in process ")
 	switch {
-	case v.Where == "" || strings.Contains(v.What, v.Where):
+	case v.Where == "" || v.Where == timeline.NoStackSite || strings.Contains(v.What, v.Where):
 	case process != "" && strings.Contains(v.What, site): // the site is in the stack of the text
 		text += ", in process " + process
 	default:
@@ -139,11 +140,12 @@ func printVerdict(v live.Verdict) {
 // took.
 func runReview(ctx context.Context, path string) (out reviewOutput, took time.Duration, err error) {
 	var messages bytes.Buffer
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", "review", path)
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", "review", "--", path)
 	cmd.Args[0] = "gpurec"
 	cmd.Stderr = &messages
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// Ctrl-C goes to the group of gpurec, which ends the child itself.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	runtime.LockOSThread() // the signal is sent when the thread that started the child ends
 	defer runtime.UnlockOSThread()
 	text, err := cmd.Output()
