@@ -287,7 +287,7 @@ func (f *recordFlags) followSession(ctx context.Context, session *record.Session
 	ctx, leave, stop := f.contextUntilInterrupted(ctx, session)
 	defer stop()
 	f.announceTargets(session)
-	ctx, end := context.WithCancel(ctx)
+	recording, end := context.WithCancel(ctx) // the command may run on
 	defer end()
 	if f.live != nil {
 		f.live.connect(session)
@@ -298,7 +298,7 @@ func (f *recordFlags) followSession(ctx context.Context, session *record.Session
 	}
 	stopTriggers := f.triggers.follow(session)
 	stopAdapting := adaptToNeed()
-	reason, err := session.Run(ctx)
+	reason, err := session.Run(recording)
 	stopAdapting()
 	stopTriggers()
 	endDisplay()
