@@ -14,6 +14,7 @@ import (
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record"
 	"github.com/gpurec/gpurec/record/hoststack"
+	"golang.org/x/sys/unix"
 )
 
 // savedByTop is the time before now that the table saves.
@@ -27,6 +28,9 @@ func (d *liveDisplay) connect(session *record.Session) {
 
 // saveLastMinutes writes the last minutes of a session to a new recording in the current folder, and returns its path.
 func saveLastMinutes(session *record.Session) (path string, err error) {
+	if err := unix.Faccessat(unix.AT_FDCWD, ".", unix.W_OK, unix.AT_EACCESS); err != nil {
+		return "", fmt.Errorf("cannot write to the current folder: %w", err)
+	}
 	folder := filepath.Dir(session.Output())
 	root, err := os.OpenRoot(folder)
 	if err != nil {
