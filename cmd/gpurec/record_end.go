@@ -46,7 +46,7 @@ func (f *recordFlags) contextUntilInterrupted(
 			case n > 1:
 				folder := session.Output() + format.SegmentSuffix
 				message.Warningf("aborted; the unfinished recording is in %s", folder)
-				message.Hintf("gpurec recover %s", folder)
+				message.Hintf("gpurec recover %s", quoteForShell(folder))
 				os.Exit(message.ExitFailed)
 			case f.opt.Command == nil:
 				cancel()

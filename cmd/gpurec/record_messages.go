@@ -124,7 +124,7 @@ func (f *recordFlags) printResult(r record.Result) {
 			r.Output,
 			units.FormatBytes(c.FileBytes),
 			next,
-			r.Output,
+			quoteForShell(r.Output),
 		)
 	}
 }

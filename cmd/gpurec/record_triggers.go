@@ -224,7 +224,12 @@ func (s *sealer) seal(id, state string) {
 		case err != nil:
 			message.Warningf("seal capture %s: %v", id, err)
 		case serr == nil:
-			message.Notef("captured %s (%s); next: gpurec analyze rules %s", path, units.FormatBytes(info.Size()), path)
+			message.Notef(
+				"captured %s (%s); next: gpurec analyze rules %s",
+				path,
+				units.FormatBytes(info.Size()),
+				quoteForShell(path),
+			)
 		}
 	})
 }
