@@ -128,12 +128,13 @@ func (f *recordFlags) listProcessNames(all []ps.Process) string {
 }
 
 // joinFirstTexts joins up to maxListedProcesses texts with commas and appends the number of further
-// ones.
+// ones. The result is one line, whatever processes call themselves.
 func joinFirstTexts(texts []string) string {
-	if more := len(texts) - maxListedProcesses; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(texts[:maxListedProcesses], ", "), more)
+	more := ""
+	if n := len(texts) - maxListedProcesses; n > 0 {
+		texts, more = texts[:maxListedProcesses], fmt.Sprintf(" and %d more", n)
 	}
-	return strings.Join(texts, ", ")
+	return strings.Map(message.Printable, strings.Join(texts, ", ")) + more
 }
 
 // suggestCommand returns the command line args changed so that it matches running processes. It

@@ -21,7 +21,7 @@ func TestNoMatchMessageSuggestsProcesses(t *testing.T) {
 	}
 	train := ps.Process{Pid: 17, Command: "train"}
 	hostile := ps.Process{Pid: 18, Command: "a;$(id)'", Cgroup: "/$(id)"}
-	steering := ps.Process{Pid: 19, Command: "\x1b[31m", Cgroup: "/\x1b"}
+	steering := ps.Process{Pid: 19, Command: "\x1b[31m\n", Cgroup: "/\x1b"}
 	for _, c := range []struct {
 		args       string // command line after "gpurec record"
 		running    []ps.Process
@@ -38,7 +38,7 @@ func TestNoMatchMessageSuggestsProcesses(t *testing.T) {
 		{"--comm=python3", append([]ps.Process{train}, python(1, 2, 3, 4, 5, 6)...), "1 (python), 2 (python), 3 " +
 			"(python), 4 (python) and 2 more;", "sudo gpurec record --comm=python"},
 		{"--comm x", []ps.Process{hostile}, "these do: 18 (a;$(id)')", `sudo gpurec record --comm 'a;$(id)'\'''`},
-		{"--comm x", []ps.Process{steering}, "", "sudo gpurec record -p 19"},
+		{"--comm x", []ps.Process{steering}, "these do: 19 (?[31m?);", "sudo gpurec record -p 19"},
 		{
 			"--cgroup /x -o r.parquet", python(7), "no process in cgroup /x uses CUDA; these do: 7 (python) in /job " +
 				"1; gpurec waits for new processes in cgroup /x",
