@@ -5,6 +5,7 @@ package record
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -42,6 +43,7 @@ type reviewLoop struct {
 	session *Session
 	signs   *review.Signs
 	pace    *review.Pace
+	failed  bool // that files cannot be linked was said
 }
 
 // newReviewLoop returns nil without Options.Reviews. live must be that of the row writer.
@@ -106,8 +108,9 @@ func (l *reviewLoop) review(ctx context.Context, urgent bool) {
 	frozen := make(chan error, 1)
 	l.session.takeCapture(l.opt.Folder, &t, func(err error) { frozen <- err })
 	if err := <-frozen; err != nil {
+		l.noteFailure(err)
 		l.pace.Done(time.Now(), urgent, 0, false)
-		l.remove(t.ID) // what it has linked; the recording itself reports errors of the disk
+		l.remove(t.ID) // what it has linked
 		return
 	}
 	took, again := l.opt.Judge(ctx, Review{
@@ -116,6 +119,16 @@ func (l *reviewLoop) review(ctx context.Context, urgent bool) {
 	})
 	l.remove(t.ID)
 	l.pace.Done(time.Now(), urgent, took, again)
+}
+
+// noteFailure warns once if the file system of the recording has no hard links. The recording itself reports other errors.
+func (l *reviewLoop) noteFailure(err error) {
+	var link *os.LinkError
+	if l.failed || !errors.As(err, &link) {
+		return
+	}
+	l.failed = true
+	l.session.warn("verdicts come only at the end of the recording: " + err.Error())
 }
 
 // remove deletes what is left of the folder of a review.
