@@ -48,7 +48,7 @@ type ProcessLine struct {
 	ToNs        int64   `json:"to_ns"`
 	LaunchShare float64 `json:"launch_share"`
 	Process
-	// Verdicts are those of the process, and those of several processes.
+	// Verdicts are those of the process, and those of several processes or an unknown one.
 	Verdicts []Verdict `json:"verdicts,omitempty"`
 	// NotRecorded is that of the Snapshot.
 	NotRecorded string `json:"not_recorded,omitempty"`

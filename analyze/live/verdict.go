@@ -10,7 +10,7 @@ type Verdict struct {
 	Confidence string `json:"confidence"` // high, medium or low
 	What       string `json:"what"`       // the problem in one phrase
 	Where      string `json:"where,omitempty"`
-	Pid        int32  `json:"pid,omitempty"` // 0: several processes
+	Pid        int32  `json:"pid,omitempty"` // 0: several processes, or unknown
 	AtNs       int64  `json:"at_ns"`         // when the verdict became certain, Unix ns
 	SoFar      bool   `json:"so_far"`        // only the end of the recording can confirm it
 }

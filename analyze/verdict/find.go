@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/survey"
@@ -56,7 +57,19 @@ func Find(t *timeline.Timeline) ([]Finding, error) {
 			list = append(list, placesOf(&h, kind)...)
 		}
 	}
+	if len(t.Facts.Processes) == 1 {
+		for pid := range t.Facts.Processes {
+			setPid(list, pid)
+		}
+	}
 	return list, nil
+}
+
+// setPid sets the process of findings that have none.
+func setPid(list []Finding, pid int32) {
+	for i := range list {
+		list[i].Pid = cmp.Or(list[i].Pid, pid)
+	}
 }
 
 // kindOf returns the kind of a hit, "" for one that is no verdict. Failures count even if the program continues.
