@@ -7,7 +7,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/gpurec/gpurec/format"
@@ -51,6 +54,7 @@ func (s *Session) newReviewLoop(live *liveset.Set) *reviewLoop {
 	if s.opt.Reviews == nil {
 		return nil
 	}
+	removeStaleReviews(s.opt.Reviews.Folder, time.Now())
 	return &reviewLoop{
 		opt: s.opt.Reviews, session: s, signs: review.NewSigns(live), pace: review.NewPace(time.Now()),
 	}
@@ -102,7 +106,7 @@ func (l *reviewLoop) review(ctx context.Context, urgent bool) {
 	window := l.pace.Window(now, events, urgent)
 	at := l.session.clock.NowNs()
 	t := format.Trigger{ // recorders in containers of one folder may have the same PID
-		ID: fmt.Sprintf(".gpurec-review-%d-%s", os.Getpid(), rand.Text()[:8]), Kind: string(trigger.Manual), AtNs: at,
+		ID: fmt.Sprintf(reviewPrefix+"%d-%s", os.Getpid(), rand.Text()[:8]), Kind: string(trigger.Manual), AtNs: at,
 		BeforeNs: window.Nanoseconds(), Evidence: "review of a running recording", Outcome: format.TriggerCaptured,
 	}
 	frozen := make(chan error, 1)
@@ -110,14 +114,14 @@ func (l *reviewLoop) review(ctx context.Context, urgent bool) {
 	if err := <-frozen; err != nil {
 		l.noteFailure(err)
 		l.pace.Done(time.Now(), urgent, 0, false)
-		l.remove(t.ID) // what it has linked
+		removeReview(l.opt.Folder, t.ID) // what it has linked
 		return
 	}
 	took, again := l.opt.Judge(ctx, Review{
 		Name: t.ID + format.SealingSuffix, AtNs: at, IsUrgent: urgent,
 		IsWhole: at-window.Nanoseconds() <= l.session.startNs,
 	})
-	l.remove(t.ID)
+	removeReview(l.opt.Folder, t.ID)
 	l.pace.Done(time.Now(), urgent, took, again)
 }
 
@@ -131,10 +135,27 @@ func (l *reviewLoop) noteFailure(err error) {
 	l.session.warn("verdicts come only at the end of the recording: " + err.Error())
 }
 
-// remove deletes what is left of the folder of a review.
-func (l *reviewLoop) remove(id string) {
+const (
+	// reviewPrefix begins the name of the folder of a review.
+	reviewPrefix = ".gpurec-review-"
+	// staleReview is the age of a folder that belongs to no review any more.
+	staleReview = time.Hour
+)
+
+// removeReview deletes what is left of the folder of a review.
+func removeReview(folder *os.Root, id string) {
 	for _, state := range []string{format.PendingSuffix, format.SealingSuffix} {
-		_ = format.RemoveCapture(l.opt.Folder, format.Capture{ID: id, State: state}) // Judge deletes it as a rule
+		_ = format.RemoveCapture(folder, format.Capture{ID: id, State: state}) // Judge deletes it as a rule
+	}
+}
+
+// removeStaleReviews deletes the folders that killed recorders have left.
+func removeStaleReviews(folder *os.Root, now time.Time) {
+	names, _ := fs.Glob(folder.FS(), reviewPrefix+"*") // the next recorder tries again
+	for _, name := range names {
+		if info, err := folder.Lstat(name); err == nil && info.IsDir() && now.Sub(info.ModTime()) > staleReview {
+			removeReview(folder, strings.TrimSuffix(name, filepath.Ext(name)))
+		}
 	}
 }
 
