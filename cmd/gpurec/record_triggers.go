@@ -249,7 +249,7 @@ func runSeal(folder, to string) error {
 	runtime.LockOSThread() // the signal is sent when the thread that started the child ends
 	defer runtime.UnlockOSThread()
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%w: %s", err, strings.TrimSpace(messages.String()))
+		return fmt.Errorf("%w%s", err, firstLine(messages.String()))
 	}
 	return nil
 }

@@ -153,7 +153,16 @@ func runReview(ctx context.Context, path string) (out reviewOutput, took time.Du
 		took = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	}
 	if err != nil {
-		return out, took, fmt.Errorf("gpurec review: %w: %s", err, strings.TrimSpace(messages.String()))
+		return out, took, fmt.Errorf("gpurec review: %w%s", err, firstLine(messages.String()))
 	}
 	return out, took, json.Unmarshal(text, &out)
+}
+
+// firstLine returns ": " and the first line of the messages of a child process, "" without one. A crash prints many.
+func firstLine(messages string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(messages), "\n")
+	if line == "" {
+		return ""
+	}
+	return ": " + strings.TrimPrefix(line, "gpurec: error: ")
 }

@@ -29,6 +29,17 @@ func TestPrintVerdict(t *testing.T) {
 	}
 }
 
+func TestFirstLine(t *testing.T) {
+	testclass.Unit(t)
+	for messages, want := range map[string]string{
+		"": "", "gpurec: error: no file\ngpurec: hint: x\n": ": no file", "panic: x\n\ngoroutine 1": ": panic: x",
+	} {
+		if got := firstLine(messages); got != want {
+			t.Errorf("%q: %q, want %q", messages, got, want)
+		}
+	}
+}
+
 // captureStderr returns what f writes to standard error. It is not for parallel tests.
 func captureStderr(t *testing.T, f func()) string {
 	t.Helper()
