@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -158,6 +159,9 @@ func (d *liveDisplay) printUntilStopped(end func()) {
 				continue
 			}
 			if err := d.print(d.complete(s)); err != nil {
+				if !errors.Is(err, syscall.EPIPE) { // the reader has not just ended, as head does
+					message.Warningf("gpurec ends because the numbers cannot be printed: %v", err)
+				}
 				end()
 				return
 			}
