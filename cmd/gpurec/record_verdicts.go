@@ -129,7 +129,9 @@ func printVerdict(v live.Verdict) {
 	switch {
 	case v.Where == "" || v.Where == timeline.NoStackSite || strings.Contains(v.What, v.Where):
 	case process != "" && strings.Contains(v.What, site): // the site is in the stack of the text
-		text += ", in process " + process
+		if !strings.Contains(v.What, process) {
+			text += ", in process " + process
+		}
 	default:
 		text += ", at " + v.Where
 	}

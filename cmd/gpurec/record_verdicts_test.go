@@ -21,6 +21,9 @@ func TestPrintVerdict(t *testing.T) {
 		"hang: waits, at wait, in process stuck (4242)": {
 			Kind: "hang", What: "waits, at wait", Where: "wait in process stuck (4242)",
 		},
+		"hang: process 7 x hangs, at wait": {
+			Kind: "hang", What: "process 7 x hangs, at wait", Where: "wait in process 7 x",
+		},
 		"error: 3 frees failed": {Kind: "error", What: "3 frees failed"},
 	} {
 		if got := captureStderr(t, func() { printVerdict(v) }); got != "gpurec: verdict: "+want+"\n" {
