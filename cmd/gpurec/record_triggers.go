@@ -5,12 +5,12 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
@@ -241,11 +241,7 @@ func (s *sealer) wait() { s.pending.Wait() }
 // to folder, with findings.
 func runSeal(folder, to string) error {
 	var messages bytes.Buffer
-	cmd := exec.Command("/proc/self/exe", "seal", folder, "--to="+to)
-	cmd.Args[0] = "gpurec"
-	cmd.Stderr = &messages
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd := newChild(context.Background(), &messages, "seal", "--to="+to, "--", folder)
 	runtime.LockOSThread() // the signal is sent when the thread that started the child ends
 	defer runtime.UnlockOSThread()
 	if err := cmd.Run(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -142,12 +143,7 @@ func printVerdict(v live.Verdict) {
 // took.
 func runReview(ctx context.Context, path string) (out reviewOutput, took time.Duration, err error) {
 	var messages bytes.Buffer
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", "review", "--", path)
-	cmd.Args[0] = "gpurec"
-	cmd.Stderr = &messages
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
-	// Ctrl-C goes to the group of gpurec, which ends the child itself.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	cmd := newChild(ctx, &messages, "review", "--", path)
 	runtime.LockOSThread() // the signal is sent when the thread that started the child ends
 	defer runtime.UnlockOSThread()
 	text, err := cmd.Output()
@@ -158,6 +154,17 @@ func runReview(ctx context.Context, path string) (out reviewOutput, took time.Du
 		return out, took, fmt.Errorf("gpurec review: %w%s", err, firstLine(messages.String()))
 	}
 	return out, took, json.Unmarshal(text, &out)
+}
+
+// newChild returns a command that runs gpurec with arguments. It ends with the thread that starts it. Ctrl-C does not
+// reach it: a terminal sends it to the group of gpurec, which may need the result of the child first.
+func newChild(ctx context.Context, stderr io.Writer, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
+	cmd.Args[0] = "gpurec"
+	cmd.Stderr = stderr
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	return cmd
 }
 
 // firstLine returns ": " and the first line of the messages of a child process, "" without one. A crash prints many.
