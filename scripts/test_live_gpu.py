@@ -12,8 +12,10 @@ pairs   steps a second in alternating windows of 8 s without and with `gpurec to
 Prints Markdown. Needs root, PyTorch and two GPUs. All output of gpurec is kept in DIR.
 """
 import argparse
+import glob
 import json
 import os
+import re
 import signal
 import statistics
 import subprocess
@@ -36,14 +38,13 @@ class Job:
              "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--rdzv-id", name, JOB, fault,
              "--trigger", self.trigger, "--times", self.times],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENV, start_new_session=True)
-        self.pids = {}
+        self.pids, text = {}, ""
         while len(self.pids) < options.ranks:
-            line = self.process.stdout.readline()
-            if not line:
-                raise SystemExit(f"{name}: the job has ended")
-            if line.startswith("ready"):
-                _, rank, pid = line.split()
-                self.pids[int(rank)] = int(pid)
+            read = os.read(self.process.stdout.fileno(), 4096).decode()
+            if not read:
+                raise RuntimeError(f"{name}: the job has ended")
+            text += read  # lines of two ranks may be mixed
+            self.pids = {int(rank): int(pid) for rank, pid in re.findall(r"ready (\d+) (\d+)", text)}
         threading.Thread(target=lambda: self.process.stdout.read(), daemon=True).start()
 
     def begin_fault(self):
@@ -65,11 +66,15 @@ class Job:
         return 10e9 * (len(steps) - 1) / (steps[-1] - steps[0])
 
     def end(self):
-        try:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        for pid in [self.process.pid, *self.pids.values()]:  # workers have process groups of their own
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
         self.process.wait()
+        time.sleep(2)
+        for path in glob.glob("/dev/shm/nccl-*"):  # what a killed job leaves fills the small folder
+            os.remove(path)
 
 
 class Recorder:
@@ -223,7 +228,7 @@ def main():
     parser.add_argument("--skip", default="")
     options = parser.parse_args()
     os.makedirs(options.folder, exist_ok=True)
-    for name, test in (("top", test_top), ("faults", test_faults), ("pairs", test_pairs)):
+    for name, test in (("top", test_top), ("pairs", test_pairs), ("faults", test_faults)):
         if name not in options.skip.split(","):
             try:
                 test(options)

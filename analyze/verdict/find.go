@@ -131,7 +131,7 @@ func isLarge(e, first *rules.Evidence) bool {
 }
 
 func (f *Finding) setPlace(e *rules.Evidence) {
-	f.Where, f.LastsNs = e.Where, 0
+	f.Where, f.Pid, f.LastsNs = e.Where, cmp.Or(e.Pid, f.Pid), 0
 	if ns, ok := e.Ns.(int64); ok && f.Kind == KindHang {
 		f.LastsNs = ns
 	}

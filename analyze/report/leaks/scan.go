@@ -380,6 +380,16 @@ func (s *Scan) floorsUntilExit(c *floorTracker) []int64 {
 // the program did not free.
 func (g *groupStats) allProcessesExited() bool { return g.LiveCount > 0 && g.exited == g.LiveCount }
 
+// Pid returns the process that has at least nine tenths of the live bytes of the group; 0: none has.
+func (g *groupStats) Pid() int32 {
+	for i := range g.trackers {
+		if t := &g.trackers[i]; 10*t.liveBytes >= 9*g.LiveBytes {
+			return t.pid
+		}
+	}
+	return 0
+}
+
 // StackID returns the id of the stack with most of the unfreed bytes. It returns the stack of the
 // first allocation if all blocks were freed.
 func (g *groupStats) StackID() int32 {

@@ -112,6 +112,7 @@ func checkHang(s *Scan) ([]Hit, error) {
 			h.Evidence = append(h.Evidence, Evidence{
 				Where:   where,
 				Stack:   stack,
+				Pid:     p.History.Pid,
 				Count:   int64(1),
 				Ns:      p.SilentNs,
 				FirstNs: s.hang.EndNs - p.SilentNs,
@@ -180,6 +181,7 @@ func checkBrokenContext(s *Scan) ([]Hit, error) {
 			h.Evidence = append(h.Evidence, Evidence{
 				Where:   s.errors.Names.List[key.Site],
 				Stack:   e.Stack,
+				Pid:     processOf(e),
 				Count:   e.Calls,
 				FirstNs: e.FirstNs,
 				lastNs:  e.LastNs,
@@ -242,6 +244,7 @@ func checkUncheckedError(s *Scan) ([]Hit, error) {
 		}
 		h.Evidence = append(h.Evidence, Evidence{
 			Where: s.errors.Names.List[key.Site], Stack: e.Stack, Count: e.Calls, FirstNs: e.FirstNs, lastNs: e.LastNs,
+			Pid:    processOf(e),
 			Detail: fmt.Sprintf("%s: %s, %s", name, catalog.ResultName(key.Result), catalog.ResultMeaning(key.Result)),
 		})
 	}
@@ -268,6 +271,17 @@ func checkUncheckedError(s *Scan) ([]Hit, error) {
 		hits = append(hits, h)
 	}
 	return hits, nil
+}
+
+// processOf returns the process of a group of failed calls, 0 for several.
+func processOf(e *cudaerrors.ErrorGroup) (pid int32) {
+	for th := range e.Threads {
+		if pid != 0 && pid != th.Pid {
+			return 0
+		}
+		pid = th.Pid
+	}
+	return pid
 }
 
 // launchedAfterError reports whether a process launched kernels after its first call of the group e

@@ -41,7 +41,7 @@ func checkGrowingSites(s *Scan) ([]Hit, error) {
 			h.Confidence, h.Reasons = j.Confidence(level, reasons, s.Leaks.Window)
 		}
 		sites = append(sites, Evidence{
-			Where: j.Text(), Stack: j.StackID(), Via: j.ViaStack, Count: j.LiveCount, Bytes: j.LiveBytes,
+			Where: j.Text(), Stack: j.StackID(), Via: j.ViaStack, Count: j.LiveCount, Bytes: j.LiveBytes, Pid: j.Pid(),
 			Detail: fmt.Sprintf("grows by %s/min; %s", units.FormatBytes(units.RoundInt(j.PerMin)), j.Evidence()),
 		})
 	}
@@ -206,6 +206,7 @@ func (s *Scan) newOOMHit(order []int) Hit {
 			),
 			Stack:   s.t.Origins.List[failure.Origin].Stack,
 			Count:   int64(1),
+			Pid:     s.t.Origins.List[failure.Origin].Pid,
 			Bytes:   failure.Requested,
 			FirstNs: failure.AtNs,
 			lastNs:  failure.AtNs,

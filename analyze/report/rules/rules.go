@@ -68,6 +68,7 @@ type Evidence struct {
 	FirstNs int64  // first occurrence, Unix ns; 0 means unknown
 	lastNs  int64  // last occurrence, Unix ns; 0 means unknown
 	Detail  string // further facts, as a phrase
+	Pid     int32  // the process; 0: several, or unknown
 }
 
 // Severities of hits, the worst first. They are indexes into gpu.VerdictLevels.
