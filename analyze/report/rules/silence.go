@@ -33,7 +33,13 @@ func (s *Scan) silentEvidence(v *hang.SilentVerdict) Evidence {
 		detail = "other ranks wait for it: " + detail
 	}
 	return Evidence{
-		Where: where, Stack: v.Thread.Stack, Pid: v.Snapshot.Pid, Count: int64(1), Ns: v.SinceNs, FirstNs: s.hang.EndNs - v.SinceNs,
-		lastNs: s.hang.EndNs, Detail: detail,
+		Where:   where,
+		Stack:   v.Thread.Stack,
+		Pid:     v.Snapshot.Pid,
+		Count:   int64(1),
+		Ns:      v.SinceNs,
+		FirstNs: s.hang.EndNs - v.SinceNs,
+		lastNs:  s.hang.EndNs,
+		Detail:  detail,
 	}
 }
