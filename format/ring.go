@@ -213,11 +213,28 @@ func (w *Writer) uncountSegment(s *segmentFile) {
 	}
 }
 
-// ShouldCompact reports whether a ring has so many segments of facts or stacks that the caller
-// should call Compact.
+// ShouldCompact reports whether a ring, or a recording that tracks rotations, has so many segments of facts or stacks
+// that the caller should call Compact.
 func (w *Writer) ShouldCompact() bool {
-	most := max(len(w.retainedSegmentsOnDisk(ClassFact)), len(w.retainedSegmentsOnDisk(ClassStack)))
-	return w.opt.Limits.Ring && most >= segmentsBeforeCompaction
+	if !w.opt.Limits.Ring && !w.opt.TracksRotations {
+		return false
+	}
+	return max(len(w.segmentsToJoin(ClassFact)), len(w.segmentsToJoin(ClassStack))) >= segmentsBeforeCompaction
+}
+
+// segmentsToJoin returns the segments of facts or stacks on disk that Compact joins. A ring joins all of them, because
+// some of their rows are obsolete. Other recordings join those that are not joined yet, so that no row is written more
+// than twice.
+func (w *Writer) segmentsToJoin(c Class) []retainedSegment {
+	all := w.retainedSegmentsOnDisk(c)
+	if w.opt.Limits.Ring {
+		return all
+	}
+	first := slices.IndexFunc(all, func(k retainedSegment) bool { return k.first == k.last })
+	if first < 0 {
+		return nil
+	}
+	return all[first:]
 }
 
 // retainedSegmentsOnDisk returns the oldest segments of facts or stacks, up to the first segment
@@ -230,13 +247,13 @@ func (w *Writer) retainedSegmentsOnDisk(c Class) []retainedSegment {
 	return all
 }
 
-// Compact joins all fact segments on disk into one segment, and all stack segments into another. It
-// leaves out rows for which isObsolete returns true. It stores meta in the new segments. It does
-// not wait for the disk.
+// Compact joins fact segments on disk into one segment, and stack segments into another. A ring joins all of them, other
+// recordings those that are not joined yet. It leaves out rows for which isObsolete returns true. It stores meta in the
+// new segments. It does not wait for the disk.
 func (w *Writer) Compact(meta Meta, isObsolete func(*Row) bool) error {
 	meta.Complete = CompleteNo
 	for _, c := range []Class{ClassFact, ClassStack} {
-		parts := w.retainedSegmentsOnDisk(c)
+		parts := w.segmentsToJoin(c)
 		if len(parts) < 2 {
 			continue
 		}
@@ -257,7 +274,8 @@ func (w *Writer) Compact(meta Meta, isObsolete func(*Row) bool) error {
 			}
 		})
 		w.written += joined.bytes
-		w.retained[c] = slices.Replace(w.retained[c], 0, len(parts), joined)
+		from := slices.IndexFunc(w.retained[c], func(k retainedSegment) bool { return k.path == parts[0].path })
+		w.retained[c] = slices.Replace(w.retained[c], from, from+len(parts), joined)
 	}
 	return nil
 }

@@ -152,6 +152,49 @@ func TestRingStaysBelowMaxBytes(t *testing.T) {
 	}
 }
 
+// TestSegmentsAreJoinedWithoutARing checks that a recording that tracks rotations has few segments of facts and stacks,
+// writes each row at most twice, and loses none.
+func TestSegmentsAreJoinedWithoutARing(t *testing.T) {
+	testclass.Unit(t)
+	path := filepath.Join(t.TempDir(), "r.parquet")
+	w, err := Create(path, Options{TracksRotations: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const rotations = 10*segmentsBeforeCompaction + 7
+	var want []string
+	joins := 0
+	for i := range rotations {
+		writeRotation(t, w, i, 1)
+		want = append(want, fmt.Sprint("thread ", i))
+		if w.ShouldCompact() {
+			joins++
+			if err := errors.Join(w.Compact(Meta{}, func(*Row) bool { return false }), w.Flush()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, c := range []Class{ClassFact, ClassStack} {
+			if n := len(w.retained[c]); n > rotations/segmentsBeforeCompaction+segmentsBeforeCompaction {
+				t.Fatalf("rotation %d: %d segments of class %s", i, n, c)
+			}
+		}
+	}
+	if joins != rotations/segmentsBeforeCompaction {
+		t.Errorf("%d joins of %d rotations", joins, rotations)
+	}
+	check := func(path string) {
+		t.Helper()
+		if threads, calls := names(t, path); !slices.Equal(threads, want) || calls != rotations {
+			t.Errorf("%d calls, %d threads, want %d", calls, len(threads), rotations)
+		}
+	}
+	check(w.Dir())
+	if err := w.Finish(Meta{}); err != nil {
+		t.Fatal(err)
+	}
+	check(path)
+}
+
 func TestFullWithoutARing(t *testing.T) {
 	testclass.Unit(t)
 	w := newRing(t, Limits{MaxBytes: 4 << 20}, 0, 0)

@@ -75,7 +75,7 @@ func (v *liveVerdicts) judge(ctx context.Context, r record.Review) (took time.Du
 }
 
 // failedReviewCost is the processor time that a failed review counts: the next one begins later.
-const failedReviewCost = 3 * time.Second
+const failedReviewCost = time.Second
 
 // noteFailure prints a warning, once.
 func (v *liveVerdicts) noteFailure(ctx context.Context, err error) {
@@ -139,9 +139,14 @@ func printVerdict(v live.Verdict) {
 	message.Notef("%s", text)
 }
 
+// maxReviewTime is the longest time of a review: its processor time is bounded, but it may be stopped.
+const maxReviewTime = 3 * time.Minute
+
 // runReview runs gpurec review as a child process, which ends with gpurec. It returns the processor time that the child
 // took.
 func runReview(ctx context.Context, path string) (out reviewOutput, took time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, maxReviewTime)
+	defer cancel()
 	var messages bytes.Buffer
 	cmd := newChild(ctx, &messages, "review", "--", path)
 	runtime.LockOSThread() // the signal is sent when the thread that started the child ends

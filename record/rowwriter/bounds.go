@@ -162,8 +162,8 @@ func (w *Writer) storeRotationTotals(number int) {
 	}
 }
 
-// compactSegments rewrites the segments of facts and stacks of a ring recording. It removes rows to
-// which no remaining event can refer.
+// compactSegments joins segments of facts and stacks. Of a ring recording, it removes rows to which no remaining event can
+// refer.
 func (w *Writer) compactSegments() {
 	b := &w.bounds
 	gone := func(pid int32) bool {

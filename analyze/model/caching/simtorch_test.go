@@ -141,10 +141,14 @@ func TestReportsModelEqualsSimtorch(t *testing.T) {
 			func(r *format.Row) bool { return r.Device == p.device && r.StartNs >= cut && r.StartNs < p.atNs },
 		)
 	})
+	var unmatched int64
 	for _, s := range check("attached late", points) {
-		if s.FromStart || s.UnmatchedFrees == 0 {
+		if unmatched += s.UnmatchedFrees; s.FromStart {
 			t.Fatalf("attached late: %+v", s)
 		}
+	}
+	if unmatched == 0 { // one device may have none: the threads' turns decide
+		t.Fatal("attached late: all frees are matched")
 	}
 	// The threads' turns decide how many events of a device come late, so this loses events of the whole run.
 	events := make(map[int32]int) // by device
