@@ -7,16 +7,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/gpurec/gpurec/format"
 	"github.com/gpurec/gpurec/record/liveset"
 	"github.com/gpurec/gpurec/record/review"
-	"github.com/gpurec/gpurec/record/rowwriter"
 	"github.com/gpurec/gpurec/record/trigger"
 )
 
@@ -39,6 +35,10 @@ type Review struct {
 	// IsUrgent says that something failed or stopped. Otherwise the review is about memory.
 	IsUrgent bool
 }
+
+// ShowsMemory reports whether the review is long enough to judge whether memory grows. An urgent one may see the last
+// seconds only.
+func (r *Review) ShowsMemory() bool { return r.IsWhole || !r.IsUrgent }
 
 // reviewLoop makes the reviews of a Session.
 type reviewLoop struct {
@@ -132,66 +132,6 @@ func (l *reviewLoop) noteFailure(err error) {
 		return
 	}
 	l.failed = true
-	l.session.warn("verdicts come only at the end of the recording: " + err.Error())
-}
-
-const (
-	// reviewPrefix begins the name of the folder of a review.
-	reviewPrefix = ".gpurec-review-"
-	// staleReview is the age of a folder that belongs to no review any more.
-	staleReview = time.Hour
-)
-
-// removeReview deletes what is left of the folder of a review.
-func removeReview(folder *os.Root, id string) {
-	for _, state := range []string{format.PendingSuffix, format.SealingSuffix} {
-		_ = format.RemoveCapture(folder, format.Capture{ID: id, State: state}) // Judge deletes it as a rule
-	}
-}
-
-// removeStaleReviews deletes the folders that killed recorders have left.
-func removeStaleReviews(folder *os.Root, now time.Time) {
-	names, _ := fs.Glob(folder.FS(), reviewPrefix+"*") // the next recorder tries again
-	for _, name := range names {
-		if info, err := folder.Lstat(name); err == nil && info.IsDir() && now.Sub(info.ModTime()) > staleReview {
-			removeReview(folder, strings.TrimSuffix(name, filepath.Ext(name)))
-		}
-	}
-}
-
-// Freeze keeps everything of the last time before now as the folder ID.sealing in folder, which is in the file system of
-// the recording. format.Seal makes a recording of it. Options.Reviews must be set. Safe for concurrent use until Finish.
-func (s *Session) Freeze(folder *os.Root, id string, before time.Duration) error {
-	t := format.Trigger{
-		ID: id, Kind: string(trigger.Manual), AtNs: s.clock.NowNs(), BeforeNs: before.Nanoseconds(),
-		Evidence: "saved by a user", Outcome: format.TriggerCaptured,
-	}
-	frozen := make(chan error, 1)
-	s.takeCapture(folder, &t, func(err error) { frozen <- err })
-	return <-frozen
-}
-
-// takeCapture keeps everything since t.FromNs() until now, with the calls that have not returned. done is called when
-// the folder is complete.
-func (s *Session) takeCapture(folder *os.Root, t *format.Trigger, done func(error)) {
-	s.captureMu.Lock()
-	defer s.captureMu.Unlock()
-	s.pipeline.writer.TakeCapture(folder, s.prepareCaptureEnd(t, done))
-}
-
-// watchers passes rows on to several watchers.
-type watchers []rowwriter.Watcher
-
-// WatchRows passes rows on.
-func (w watchers) WatchRows(c format.Class, rows []format.Row) {
-	for _, each := range w {
-		each.WatchRows(c, rows)
-	}
-}
-
-// WatchTime passes the time on.
-func (w watchers) WatchTime(nowNs int64) {
-	for _, each := range w {
-		each.WatchTime(nowNs)
-	}
+	l.session.warn("verdicts come only at the end of the recording: files cannot be linked in its folder; " +
+		"write to another file system with -o: " + err.Error())
 }

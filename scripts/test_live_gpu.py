@@ -16,6 +16,7 @@ import glob
 import json
 import os
 import re
+import select
 import signal
 import statistics
 import subprocess
@@ -26,6 +27,9 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 JOB = os.path.join(HERE, "..", "examples", "workloads", "ranks.py")
 ENV = dict(os.environ, NCCL_NVLS_ENABLE="0", TORCH_SYMM_MEM_DISABLE_MULTICAST="1", NVSHMEM_DISABLE_NVLS="1")
+
+READY_S = 120  # the longest time in which a job becomes ready
+ATTACHED = "attached to"  # in the message of gpurec after attaching
 
 
 class Job:
@@ -39,7 +43,11 @@ class Job:
              "--trigger", self.trigger, "--times", self.times],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENV, start_new_session=True)
         self.pids, text = {}, ""
+        deadline = time.monotonic() + READY_S
         while len(self.pids) < options.ranks:
+            if not select.select([self.process.stdout], [], [], max(0, deadline - time.monotonic()))[0]:
+                self.end()
+                raise RuntimeError(f"{name}: the job was not ready within {READY_S} s; it has printed {text!r}")
             read = os.read(self.process.stdout.fileno(), 4096).decode()
             if not read:
                 raise RuntimeError(f"{name}: the job has ended")
@@ -149,9 +157,6 @@ def test_top(options):
         print(f"- {seconds_since(at, fault)}: {text}")
     listed = [l for l in lines if l.get("verdicts")]
     print(f"- lines with verdicts: {len(listed)}; the first: {json.dumps(listed[0]['verdicts']) if listed else '-'}\n")
-
-
-ATTACHED = "attached to"
 
 
 def test_faults(options):

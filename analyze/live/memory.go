@@ -189,7 +189,7 @@ func (m *memory) endProcess(pid int32, atNs int64) {
 	m.addMemoryEvent(livemem.MemoryEvent{AtNs: atNs, Pid: pid, Kind: livemem.EventProcessExit})
 }
 
-// forget removes what is left of a process that has ended.
+// forget removes the memory of a process that has ended.
 func (m *memory) forget(pid int32) {
 	maps.DeleteFunc(m.live, func(k liveKey, _ int64) bool { return k.pid == pid })
 	delete(m.bySite, pid)

@@ -8,13 +8,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/gpurec/gpurec/analyze/live"
@@ -69,7 +66,7 @@ func (v *liveVerdicts) judge(ctx context.Context, r record.Review) (took time.Du
 		return max(took, failedReviewCost), false
 	}
 	v.add(verdict.Look{
-		AtNs: r.AtNs, Length: time.Duration(out.LengthNs), IsWhole: r.IsWhole || !r.IsUrgent, List: out.Findings,
+		AtNs: r.AtNs, Length: time.Duration(out.LengthNs), IsWhole: r.ShowsMemory(), List: out.Findings,
 	})
 	return took, v.log.IsWaiting()
 }
@@ -159,24 +156,4 @@ func runReview(ctx context.Context, path string) (out reviewOutput, took time.Du
 		return out, took, fmt.Errorf("gpurec review: %w%s", err, firstLine(messages.String()))
 	}
 	return out, took, json.Unmarshal(text, &out)
-}
-
-// newChild returns a command that runs gpurec with arguments. It ends with the thread that starts it. Ctrl-C does not
-// reach it: a terminal sends it to the group of gpurec, which may need the result of the child first.
-func newChild(ctx context.Context, stderr io.Writer, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
-	cmd.Args[0] = "gpurec"
-	cmd.Stderr = stderr
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	return cmd
-}
-
-// firstLine returns ": " and the first line of the messages of a child process, "" without one. A crash prints many.
-func firstLine(messages string) string {
-	line, _, _ := strings.Cut(strings.TrimSpace(messages), "\n")
-	if line == "" {
-		return ""
-	}
-	return ": " + strings.TrimPrefix(line, "gpurec: error: ")
 }

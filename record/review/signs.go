@@ -24,8 +24,9 @@ const maxEntries = 4096
 const resultNotReady = 600
 
 // Signs finds reasons for a review in the rows of a recording. Urgent reasons are failed calls, calls that do not return,
-// silent processes and Xids. Growing memory is no urgent reason: reports need time to tell a leak from a warm-up. All
-// methods but Take run in the row writer's goroutine, or in that of CheckOpenCalls.
+// silent processes and Xids. Growing memory is no urgent reason: reports need time to tell a leak from a warm-up. The
+// row writer's goroutine calls WatchRows and WatchTime, one other goroutine CheckOpenCalls. Take and AddSnapshot are safe
+// for concurrent use.
 type Signs struct {
 	live *liveset.Set
 
