@@ -6,6 +6,8 @@ FAULT is one of:
 
     none        nothing
     late        the rank sleeps 20 ms before each step
+    gpu         the GPU of the rank multiplies matrices for some ms in each step
+    copy        the rank copies 256 MiB to its GPU in each step
     stop        the rank sleeps for ever
     mismatch    the rank calls all_gather where the others call all_reduce
     kill        the rank kills itself with SIGKILL
@@ -26,7 +28,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 
-FAULTS = ("none", "late", "stop", "mismatch", "kill", "leak", "oom")
+FAULTS = ("none", "late", "gpu", "copy", "stop", "mismatch", "kill", "leak", "oom")
 WARM_STEPS = 20
 
 
@@ -49,6 +51,15 @@ def share_model(model, device, by_fsdp):
 
 def sleep_late():
     time.sleep(0.02)
+
+
+def multiply(matrix):
+    for _ in range(8):
+        torch.mm(matrix, matrix)
+
+
+def upload(source, target):
+    target.copy_(source, non_blocking=True)
 
 
 def stop():
@@ -95,6 +106,9 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     batch = torch.randn(256, 1024, device=device)
     loss_sum = torch.zeros(256, device=device)
+    matrix = torch.randn(4096, 4096, device=device)
+    pinned = torch.empty(256 << 20, dtype=torch.uint8, pin_memory=True)
+    target = torch.empty_like(pinned, device=device)
     is_faulty = rank == options.rank
     times = open(f"{options.times}.{rank}", "w", buffering=1) if options.times else None
     began = False
@@ -111,6 +125,10 @@ def main():
             print(time.monotonic_ns(), file=times)
         if fault == "late":
             sleep_late()
+        elif fault == "gpu":
+            multiply(matrix)
+        elif fault == "copy":
+            upload(pinned, target)
         elif fault == "stop":
             stop()
         elif fault == "kill":

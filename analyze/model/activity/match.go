@@ -58,15 +58,16 @@ func (sv *survey) pair() map[int32]int32 {
 	return m.pairs
 }
 
-// findCandidates returns the pairs of each stream with channels that lived as long as the stream.
+// findCandidates returns the pairs of each stream with channels that lived as long as the stream. The number of marks
+// says nothing: channels with fewer samples have fewer.
 func (sv *survey) findCandidates() map[int32][]votePair {
-	most := make(map[int32]int64)
+	longest := make(map[int32]int64)
 	for pair, p := range sv.votes {
-		most[pair.stream] = max(most[pair.stream], p.marks)
+		longest[pair.stream] = max(longest[pair.stream], p.spanNs())
 	}
 	candidates := make(map[int32][]votePair)
 	for pair, p := range sv.votes {
-		if p.marks > 0 && p.marks*5 >= most[pair.stream]*4 {
+		if p.marks > 0 && p.spanNs() >= longest[pair.stream]/5*4 {
 			candidates[pair.stream] = append(candidates[pair.stream], pair)
 		}
 	}

@@ -8,6 +8,7 @@ type votePair struct{ stream, channel int32 }
 // It stays the same for the only stream of a channel.
 type vote struct {
 	marked      bool
+	fromNs      int64 // the first mark
 	atNs, done  int64 // the last mark
 	least, most int64 // bounds of the difference in all marks since it changed
 	lowest      int64 // lower bound in all marks
@@ -43,9 +44,15 @@ func (sv *survey) resolve(c *surveyChannel, counter, startNs, endNs int64) {
 	c.marks = c.marks[:0]
 }
 
+// spanNs returns the time between the first and the last mark.
+func (v *vote) spanNs() int64 { return v.atNs - v.fromNs }
+
 // vote compares the calls that are done with the counter, which was at most high.
 func (sv *survey) vote(p *vote, m *mark, high int64) {
 	least, most := m.low-m.issued, high-m.done
+	if !p.marked {
+		p.fromNs = m.atNs
+	}
 	if !p.marked || sv.inGap(p.atNs-gapSlackNs, m.atNs) {
 		p.least, p.most, p.lowest = least, most, least
 	} else {

@@ -90,7 +90,11 @@ func ReadRanks(t *timeline.Timeline, opt *Options) (*rankstate.State, error) {
 // reasons.
 func DescribeFault(s *rankstate.State, f *waitgraph.Fault) (what, why, confidence string, reasons []string) {
 	confidence, reasons = rankConfidence(s, f)
-	return hangText(s, f), faultText(s, f), confidence, reasons
+	what = hangText(s, f)
+	if reason := reasonText(s, f); reason != "" {
+		what += "; " + reason
+	}
+	return what, faultText(s, f), confidence, reasons
 }
 
 // addRanks adds the verdict on the ranks of one recording that has several.
