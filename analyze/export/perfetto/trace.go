@@ -65,8 +65,8 @@ var traceTrackColumns = []report.Column{
 		Key:   "process, collectives of …",
 		Title: "",
 		Unit:  report.UnitText,
-		About: "one track for each rank and communicator: one slice for each call of NCCL's operations, with size, type, " +
-			"peer and stack. A flow connects an operation on all recorded ranks in the order of their calls. " +
+		About: "one track for each rank and communicator, with a slice for each call of an operation of NCCL: size, " +
+			"type, peer and stack. A flow connects an operation on all recorded ranks in the order of their calls. " +
 			"after_first_ns is the time since the first of them",
 	},
 	{
