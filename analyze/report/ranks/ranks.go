@@ -55,7 +55,7 @@ type stateOf struct {
 // FindIn returns the state of the ranks of one recording. It computes the state of a filter once for all views of the
 // Timeline. Callers must not change it.
 func FindIn(t *timeline.Timeline, opt query.Options) (*State, error) {
-	key := stateOf{opt.FromNs, opt.ToNs, fmt.Sprint(opt.Pids, opt.Tids, opt.Devices, opt.Streams)}
+	key := stateOf{opt.FromNs, opt.ToNs, fmt.Sprint(opt.Pids, opt.Tids, opt.Devices, opt.Streams, opt.Kernel)}
 	return timeline.Remember(t, key, func() (*State, error) {
 		return findIn(t.NewView(), query.Options{Filter: opt.Filter})
 	})
