@@ -5,11 +5,14 @@ package record
 import (
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/gpurec/gpurec/format"
+	"github.com/gpurec/gpurec/internal/testclass"
 	"github.com/gpurec/gpurec/record/library"
+	"github.com/gpurec/gpurec/record/privilege"
 	"github.com/gpurec/gpurec/record/sampling"
 )
 
@@ -62,5 +65,50 @@ func BenchmarkCollective(b *testing.B) {
 		b.ReportMetric(medianOf(prices[m.name]), m.name+"_price_ns")
 		b.ReportMetric(slices.Min(prices[m.name]), m.name+"_min_price_ns")
 		b.ReportMetric(medianOf(programs[m.name]), m.name+"_bpf_ns/run")
+	}
+}
+
+// TestFrequentNCCLCallsLoseDetails records calls that cost more than the policy allows. Groups and returns are dropped
+// while the program calls, and nothing else is missing.
+func TestFrequentNCCLCallsLoseDetails(t *testing.T) {
+	testclass.Root(t)
+	needMulti(t)
+	ledger := filepath.Join(t.TempDir(), "nccl.tsv")
+	w := startWorker(t, "collectives", append(simcudaEnv(t), "SIMNCCL_LEDGER="+ledger))
+	opt := testOptions(t, w.cmd.Process.Pid)
+	opt.Attach, opt.KeepReturns = privilege.AttachMulti, false
+	opt.collectives = sampling.CollectivePolicy{HitNs: 1220, Interval: 50 * time.Millisecond}
+	s := start(t, opt)
+	sinceNs := monotonic()
+	runWhile(t, s, func() {
+		for begin := time.Now(); time.Since(begin) < 10*time.Second && s.probes.DroppableCollectives() != 0; {
+			w.do(t, 100)
+		}
+		w.do(t, 1000)
+	})
+	n := compareDetails(t, opt.Output, ledger, sinceNs)
+	t.Logf("%+v", n)
+	if n.groups == 0 || n.missingGroups == 0 || n.unreturned == 0 || n.unreturned == n.operations {
+		t.Errorf("no change during the recording: %+v", n)
+	}
+	checkNCCLCounts(t, opt.Output, n.calls)
+	number := int64(0)
+	for _, rows := range recordedNCCLCalls(t, opt.Output) {
+		for i := range rows {
+			if row := &rows[i]; row.Kind == format.KindCollective {
+				if number++; row.Sequence != number {
+					t.Fatalf("operation %d has number %d", number, row.Sequence)
+				}
+			}
+		}
+	}
+	var notes []string
+	for _, note := range factRows(t, opt.Output, format.KindNote) {
+		if note.Name == "collectives" {
+			notes = append(notes, note.Message)
+		}
+	}
+	if len(notes) != 2 || !strings.Contains(notes[0], "ncclGroupStart") || !strings.Contains(notes[1], "duration") {
+		t.Errorf("notes %q", notes)
 	}
 }
