@@ -154,8 +154,8 @@ func checkNCCLCounts(t *testing.T, path string, calls int) {
 	}
 }
 
-// TestNestedNCCLKeepsReturns records a wrapper that has probes, too: without returns, a call inside of another one could
-// not be told from a later one.
+// TestNestedNCCLKeepsReturns records a wrapper that has probes, too. Only returns distinguish a call inside of another one
+// from a later call.
 func TestNestedNCCLKeepsReturns(t *testing.T) {
 	testclass.Root(t)
 	needMulti(t)

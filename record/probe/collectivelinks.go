@@ -19,7 +19,7 @@ type collectiveLinks struct {
 	dropped    CollectiveDetail
 }
 
-// CollectiveDetail is what a recording has about calls of NCCL beyond the operations and their numbers.
+// CollectiveDetail is a part of the calls of NCCL that a recording can do without: operations and numbers stay.
 type CollectiveDetail uint8
 
 const (

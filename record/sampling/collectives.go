@@ -35,18 +35,19 @@ var droppedCollectives = map[probe.CollectiveDetail]string{
 // LimitCollectives drops details about calls of NCCL by the policy, until stop is closed.
 func (s *Sampler) LimitCollectives(policy CollectivePolicy, stop <-chan struct{}) {
 	meter := collectiveMeter{probes: s.Probes}
+	meter.measure()
 	for !clock.Sleep(stop, policy.Interval) {
 		detail := s.Probes.DroppableCollectives()
 		if detail == 0 {
 			continue
 		}
-		perSecond, ok := meter.measure()
+		perSecond := meter.measure()
 		hitNs := policy.HitNs
 		if cost := s.ProbeCost(); cost != nil && !cost.IsAssumed && cost.HitNs > 0 {
 			hitNs = cost.HitNs
 		}
 		pct := perSecond * hitNs / 1e9 * 100
-		if !ok || pct <= policy.MaxPct {
+		if pct <= policy.MaxPct {
 			continue
 		}
 		text := fmt.Sprintf("probes of NCCL took %.1f %% of a thread's time: %s (--keep-returns keeps them)",
@@ -56,20 +57,20 @@ func (s *Sampler) LimitCollectives(policy CollectivePolicy, stop <-chan struct{}
 			s.writeNote("collectives", 0, err.Error())
 			return
 		}
-		meter.last = nil // hits while probes were removed do not count
+		meter.measure() // hits while probes were removed do not count
 	}
 }
 
 // collectiveMeter measures the rate of probe hits of NCCL.
 type collectiveMeter struct {
 	probes *probe.Probes
-	last   map[uint64]probe.ThreadHits // nil: there is no measurement yet
+	last   map[uint64]probe.ThreadHits // at the last measurement
 	at     time.Time
 }
 
-// measure returns the hits per second since the last call of the busiest thread of a process, together with the
-// threads of the process's autograd engine. ok is false in the first call.
-func (m *collectiveMeter) measure() (perSecond float64, ok bool) {
+// measure returns the hits per second since its last call of the busiest thread of a process, together with the
+// threads of the process's autograd engine.
+func (m *collectiveMeter) measure() (perSecond float64) {
 	hits, at := make(map[uint64]probe.ThreadHits), time.Now()
 	m.probes.ReadThreadHits(hits)
 	seconds := max(1e-3, at.Sub(m.at).Seconds())
@@ -85,7 +86,6 @@ func (m *collectiveMeter) measure() (perSecond float64, ok bool) {
 	for id := range hits {
 		perSecond = max(perSecond, threads[id>>32]+engines[id>>32])
 	}
-	ok = m.last != nil
 	m.last, m.at = hits, at
-	return perSecond, ok
+	return perSecond
 }
