@@ -26,6 +26,8 @@ type ProbedFunction struct {
 	// Getter is set for frequent functions without side effects. Their probes are removed
 	// during the recording if they are called too often.
 	Getter bool
+	// CallsOperations is set for operations of NCCL that may call other ones, which must not be recorded, too.
+	CallsOperations bool
 	// ForKernelArgs is set for functions that are probed only if the arguments of kernel launches
 	// are recorded.
 	ForKernelArgs bool
@@ -179,8 +181,19 @@ func (f *ProbedFunction) SamplesReturnProbes() bool {
 	return f.returnProbeMode() == CudaReturnProbeRETURN_SAMPLED
 }
 
-// returnProbeMode returns whether the function's return is probed: never, always, or for a share of
-// the time.
+// HasOptionalReturn reports whether the return probe of the function may be removed for good, because a thread calls
+// NCCL too often. That is so for operations that call no other operation.
+func (f *ProbedFunction) HasOptionalReturn() bool {
+	return f.returnProbeMode() == CudaReturnProbeRETURN_OPTIONAL
+}
+
+// IsGroupCall reports whether the function begins or ends a group of operations of NCCL.
+func (f *ProbedFunction) IsGroupCall() bool {
+	return f.Decode == CudaCallDecodeDECODE_GROUP_START || f.Decode == CudaCallDecodeDECODE_GROUP_END
+}
+
+// returnProbeMode returns whether the function's return is probed: never, always, for a share of the time, or
+// until a thread calls NCCL too often.
 func (f *ProbedFunction) returnProbeMode() CudaReturnProbe {
 	switch {
 	case f.Class == CudaCallClassCLASS_ALLOCATOR, f.Class == CudaCallClassCLASS_ENGINE,
@@ -188,6 +201,8 @@ func (f *ProbedFunction) returnProbeMode() CudaReturnProbe {
 		return CudaReturnProbeRETURN_NEVER
 	case f.Effect == CudaCallEffectEFFECT_LAUNCH:
 		return CudaReturnProbeRETURN_SAMPLED
+	case f.Class == CudaCallClassCLASS_COLLECTIVE && f.Columns == ColumnsCollective && !f.CallsOperations:
+		return CudaReturnProbeRETURN_OPTIONAL
 	}
 	return CudaReturnProbeRETURN_ALWAYS
 }

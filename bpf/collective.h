@@ -78,26 +78,31 @@ static __always_inline struct number *number_of_operation(const struct event *e,
 	return number_of(&key);
 }
 
-/* Returns the number of an operation, from 1 on; 0: unknown. */
-static __always_inline __u64 next_number(const struct event *e, __u8 decode, __u8 is_counted)
+/* Stores the number of an operation in src, from 1 on or 0: unknown, and the epoch of its communicator. */
+static __always_inline void take_number(struct event *e, __u8 decode, __u8 is_counted)
 {
-	struct number *n;
+	struct number *n = number_of_operation(e, decode);
 
-	if (decode == DECODE_COLLECTIVE && !e->bytes)
-		return 0; /* NCCL does nothing */
-	n = number_of_operation(e, decode);
-	if (!n)
-		return 0;
+	/* One look-up gives both: keys of collectives have no epoch, and numbers with a peer keep none. */
+	e->shared_bytes = decode == DECODE_COLLECTIVE ? (n ? n->epoch : 0) : epoch_of(e, e->ptr);
+	e->src = 0;
+	if (!n || (decode == DECODE_COLLECTIVE && !e->bytes)) /* NCCL does nothing without elements */
+		return;
 	if (is_counted) {
 		n->thread = (__u64)e->pid << 32 | e->tid;
 		__sync_fetch_and_add(&n->counted, 1);
 	}
-	return __sync_fetch_and_add(&n->last, 1) + 1;
+	e->src = __sync_fetch_and_add(&n->last, 1) + 1;
 }
 
 static __always_inline int is_operation(const struct call_spec *spec)
 {
 	return spec->decode == DECODE_COLLECTIVE || spec->decode == DECODE_SEND || spec->decode == DECODE_RECV;
+}
+
+static __always_inline int is_group_call(const struct call_spec *spec)
+{
+	return spec->decode == DECODE_GROUP_START || spec->decode == DECODE_GROUP_END;
 }
 
 #define NCCL_IN_PROGRESS 7
@@ -156,13 +161,12 @@ static __always_inline void start_numbers_of_array(struct event *e)
 }
 
 /* Counts ncclGroupStart. */
-static __always_inline int start_group(struct thread *t)
+static __always_inline void start_group(struct thread *t)
 {
 	if (!t->group_depth++) {
 		t->group++;
 		t->group_operations = 0;
 	}
-	return 0;
 }
 
 /*
@@ -185,7 +189,11 @@ static __always_inline int is_inside_nccl(struct thread *t, const struct call_sp
 		return 0;
 	call = outer->event.call;
 	of = bpf_map_lookup_elem(&calls, &call);
-	return of && of->class == CLASS_COLLECTIVE;
+	if (!of || of->class != CLASS_COLLECTIVE)
+		return 0;
+	if (of->return_probe == RETURN_OPTIONAL && is_operation(spec) && !nested_operations)
+		nested_operations = 1;
+	return 1;
 }
 
 /* Opens a call without an event. Calls inside of it belong to the call around it. */
@@ -201,9 +209,16 @@ static __always_inline void open_silently(struct thread *t, struct open_call *c)
 	t->open++;
 }
 
-/* Stores the group of a call: block[0] and [1] = its number, or 0; block[2] = its operations so far. */
+/*
+ * Stores the group of a call: block[0] and [1] = its number, 0: none, or -1: unknown; block[2] = its
+ * operations so far.
+ */
 static __always_inline void set_group(struct thread *t, const struct call_spec *spec, struct event *e)
 {
+	if (skip_groups) {
+		e->block[0] = e->block[1] = ~0U;
+		return;
+	}
 	if (!t->group_depth && spec->decode != DECODE_GROUP_END)
 		return;
 	e->block[0] = t->group;
@@ -260,9 +275,8 @@ static __always_inline void read_collective(struct pt_regs *ctx, struct thread *
 		e->grid[0] = argument_or_none(ctx, e, &spec->times);
 		e->grid[1] = argument_or_none(ctx, e, &spec->src);
 		e->grid[2] = argument_or_none(ctx, e, &spec->value);
-		e->src = next_number(e, spec->decode, spec->scale);
+		take_number(e, spec->decode, spec->scale);
 		t->group_operations++;
-		e->shared_bytes = epoch_of(e, e->ptr);
 	} else {
 		e->src = arg_at_entry(ctx, e, &spec->src);
 		e->shared_bytes = spec->effect == EFFECT_COMMUNICATOR_END ? ended : epoch_of(e, e->ptr);

@@ -12,12 +12,12 @@ var CollectiveFunctions = []ProbedFunction{
 	counted(collective("ncclReduceScatter", 2, withReduction(4), 5)),
 	counted(collective("ncclReduce", 2, withReductionAndRoot(4, 5), 6)),
 	counted(collective("ncclAllGather", 2, plain(), 4)),
-	collective("ncclAlltoAll", 2, plain(), 4),
-	collective("ncclAllToAll", 2, plain(), 4), // RCCL's spelling
+	compound(collective("ncclAlltoAll", 2, plain(), 4)),
+	compound(collective("ncclAllToAll", 2, plain(), 4)), // RCCL's spelling
 	counted(collective("ncclBroadcast", 2, withRoot(4), 5)),
-	collective("ncclGather", 2, withRoot(4), 5),
-	collective("ncclScatter", 2, withRoot(4), 5),
-	counted(collective("ncclBcast", 1, withRoot(3), 4)),
+	compound(collective("ncclGather", 2, withRoot(4), 5)),
+	compound(collective("ncclScatter", 2, withRoot(4), 5)),
+	compound(counted(collective("ncclBcast", 1, withRoot(3), 4))),
 	peer("ncclSend", CudaCallDecodeDECODE_SEND),
 	peer("ncclRecv", CudaCallDecodeDECODE_RECV),
 
@@ -109,6 +109,12 @@ func collective(name string, count uint8, more operationArguments, communicator 
 // counted marks a collective that the library counts in the communicator.
 func counted(call ProbedFunction) ProbedFunction {
 	call.Scale = 1
+	return call
+}
+
+// compound marks a collective that may call other operations of the library. Its return shows that they have ended.
+func compound(call ProbedFunction) ProbedFunction {
+	call.CallsOperations = true
 	return call
 }
 

@@ -264,6 +264,30 @@ static __always_inline int count_call(const struct call_spec *spec, __u32 call)
 	return !spec->count_only || spec->effect != EFFECT_NONE;
 }
 
+/* Serves ncclGroupStart: PyTorch calls it for each collective, so it does only what it needs. */
+static __always_inline int enter_group(struct pt_regs *ctx, __u64 id, const struct call_spec *spec)
+{
+	struct thread *t = thread_state(id);
+	struct stack_top top;
+
+	if (!t)
+		return 0;
+	count_hit(t, spec);
+	if (t->open) {
+		read_stack_top(ctx, &top, 0);
+		abandon_left_calls(t, REG_SP(ctx), top.caller_pc);
+	}
+	start_group(t);
+	return 0;
+}
+
+/* Returns 1 if a call is sent at its entry, because its return is not probed. */
+static __always_inline int is_sent_at_entry(const enum entry_kind kind, const struct call_spec *spec)
+{
+	return spec->return_probe == RETURN_NEVER || (kind == ENTRY_LAUNCH && skip_returns) ||
+	       (kind == ENTRY_COLLECTIVE && spec->return_probe == RETURN_OPTIONAL && skip_operation_returns);
+}
+
 /* The body of all entry programs; the compiler removes the code that kind does not need. */
 static __always_inline int enter(struct pt_regs *ctx, const enum entry_kind kind)
 {
@@ -292,6 +316,10 @@ static __always_inline int enter(struct pt_regs *ctx, const enum entry_kind kind
 		return 0;
 	if (kind == ENTRY_CALL && !count_call(spec, call))
 		return 0;
+	if (kind == ENTRY_COLLECTIVE && skip_groups && is_group_call(spec))
+		return 0;
+	if (kind == ENTRY_COLLECTIVE && spec->decode == DECODE_GROUP_START)
+		return enter_group(ctx, id, spec);
 	/* Before all reasons to lose the call: rows of a later communicator must not get its identity. */
 	if (kind == ENTRY_COLLECTIVE && spec->effect == EFFECT_COMMUNICATOR_END && call_arg(ctx, 0))
 		ended = change_epoch(tgid, call_arg(ctx, 0), 0);
@@ -301,7 +329,7 @@ static __always_inline int enter(struct pt_regs *ctx, const enum entry_kind kind
 	s = stats_of(spec->class);
 	if (!s)
 		return 0;
-	if (!spec->count_only && spec->decode != DECODE_GROUP_START)
+	if (!spec->count_only)
 		s->seen++;
 	t = thread_state(id);
 	if (!t)
@@ -317,8 +345,6 @@ static __always_inline int enter(struct pt_regs *ctx, const enum entry_kind kind
 	abandon_left_calls(t, REG_SP(ctx), top.caller_pc);
 	if (t->engine)
 		engine_call = engine_call_of(t, tgid, spec->class, REG_SP(ctx));
-	if (kind == ENTRY_COLLECTIVE && spec->decode == DECODE_GROUP_START)
-		return start_group(t);
 	c = open_call(t, t->open);
 	if (!c)
 		return spec->count_only ? 0 : count_loss(s, LOSS_DEPTH);
@@ -332,7 +358,8 @@ static __always_inline int enter(struct pt_regs *ctx, const enum entry_kind kind
 	read_context(t, &c->event);
 	if (kind == ENTRY_COLLECTIVE && is_inside_nccl(t, spec)) {
 		s->seen--;
-		open_silently(t, c);
+		if (!is_sent_at_entry(kind, spec))
+			open_silently(t, c);
 		return 0;
 	}
 	if (kind == ENTRY_LAUNCH) {
@@ -346,7 +373,7 @@ static __always_inline int enter(struct pt_regs *ctx, const enum entry_kind kind
 		read_allocator(ctx, t, spec, allocator, &top, &c->event);
 	else if (kind == ENTRY_CALL)
 		read_args(ctx, t, spec, &c->event);
-	at_entry = spec->return_probe == RETURN_NEVER || (kind == ENTRY_LAUNCH && skip_returns);
+	at_entry = is_sent_at_entry(kind, spec);
 	if (at_entry) {
 		c->event.flags |= EVENT_NO_RETURN;
 		c->event.cpu = bpf_get_smp_processor_id();

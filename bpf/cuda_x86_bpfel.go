@@ -323,10 +323,11 @@ type CudaHandleKey struct {
 type CudaHitKind uint32
 
 const (
-	CudaHitKindHIT_LAUNCH    CudaHitKind = 0
-	CudaHitKindHIT_ALLOCATOR CudaHitKind = 1
-	CudaHitKindHIT_OTHER     CudaHitKind = 2
-	CudaHitKindHIT_KINDS     CudaHitKind = 3
+	CudaHitKindHIT_LAUNCH     CudaHitKind = 0
+	CudaHitKindHIT_ALLOCATOR  CudaHitKind = 1
+	CudaHitKindHIT_COLLECTIVE CudaHitKind = 2
+	CudaHitKindHIT_OTHER      CudaHitKind = 3
+	CudaHitKindHIT_KINDS      CudaHitKind = 4
 )
 
 type CudaInferenceStats struct {
@@ -516,9 +517,10 @@ const (
 type CudaReturnProbe uint32
 
 const (
-	CudaReturnProbeRETURN_ALWAYS  CudaReturnProbe = 0
-	CudaReturnProbeRETURN_SAMPLED CudaReturnProbe = 1
-	CudaReturnProbeRETURN_NEVER   CudaReturnProbe = 2
+	CudaReturnProbeRETURN_ALWAYS   CudaReturnProbe = 0
+	CudaReturnProbeRETURN_SAMPLED  CudaReturnProbe = 1
+	CudaReturnProbeRETURN_NEVER    CudaReturnProbe = 2
+	CudaReturnProbeRETURN_OPTIONAL CudaReturnProbe = 3
 )
 
 type CudaStackEvent struct {
@@ -561,12 +563,11 @@ const (
 
 type CudaThread struct {
 	_             structs.HostLayout
-	Hits          [3]uint32
+	Hits          [4]uint32
 	Open          uint32
 	Contexts      uint32
 	Engine        uint32
 	EngineCall    uint32
-	_             [4]byte
 	Context       [8]uint64
 	DeviceContext uint64
 	Device        int32
@@ -688,6 +689,7 @@ const (
 	CudaVarLastCacheSet          = "last_cache_set"
 	CudaVarLaunchesFromNs        = "launches_from_ns"
 	CudaVarLaunchesUntilNs       = "launches_until_ns"
+	CudaVarNestedOperations      = "nested_operations"
 	CudaVarNumbersLost           = "numbers_lost"
 	CudaVarOnlyCgroup            = "only_cgroup"
 	CudaVarOnlyCgroupLevel       = "only_cgroup_level"
@@ -697,6 +699,8 @@ const (
 	CudaVarRecordArguments       = "record_arguments"
 	CudaVarRecordingEnded        = "recording_ended"
 	CudaVarSampleProgress        = "sample_progress"
+	CudaVarSkipGroups            = "skip_groups"
+	CudaVarSkipOperationReturns  = "skip_operation_returns"
 	CudaVarSkipReturns           = "skip_returns"
 	CudaVarSkipStacks            = "skip_stacks"
 	CudaVarStackCapture          = "stack_capture"
@@ -843,6 +847,7 @@ type CudaVariableSpecs struct {
 	LastCacheSet          *ebpf.VariableSpec `ebpf:"last_cache_set"`
 	LaunchesFromNs        *ebpf.VariableSpec `ebpf:"launches_from_ns"`
 	LaunchesUntilNs       *ebpf.VariableSpec `ebpf:"launches_until_ns"`
+	NestedOperations      *ebpf.VariableSpec `ebpf:"nested_operations"`
 	NumbersLost           *ebpf.VariableSpec `ebpf:"numbers_lost"`
 	OnlyCgroup            *ebpf.VariableSpec `ebpf:"only_cgroup"`
 	OnlyCgroupLevel       *ebpf.VariableSpec `ebpf:"only_cgroup_level"`
@@ -852,6 +857,8 @@ type CudaVariableSpecs struct {
 	RecordArguments       *ebpf.VariableSpec `ebpf:"record_arguments"`
 	RecordingEnded        *ebpf.VariableSpec `ebpf:"recording_ended"`
 	SampleProgress        *ebpf.VariableSpec `ebpf:"sample_progress"`
+	SkipGroups            *ebpf.VariableSpec `ebpf:"skip_groups"`
+	SkipOperationReturns  *ebpf.VariableSpec `ebpf:"skip_operation_returns"`
 	SkipReturns           *ebpf.VariableSpec `ebpf:"skip_returns"`
 	SkipStacks            *ebpf.VariableSpec `ebpf:"skip_stacks"`
 	StackCapture          *ebpf.VariableSpec `ebpf:"stack_capture"`
@@ -997,6 +1004,7 @@ type CudaVariables struct {
 	LastCacheSet          *ebpf.Variable `ebpf:"last_cache_set"`
 	LaunchesFromNs        *ebpf.Variable `ebpf:"launches_from_ns"`
 	LaunchesUntilNs       *ebpf.Variable `ebpf:"launches_until_ns"`
+	NestedOperations      *ebpf.Variable `ebpf:"nested_operations"`
 	NumbersLost           *ebpf.Variable `ebpf:"numbers_lost"`
 	OnlyCgroup            *ebpf.Variable `ebpf:"only_cgroup"`
 	OnlyCgroupLevel       *ebpf.Variable `ebpf:"only_cgroup_level"`
@@ -1006,6 +1014,8 @@ type CudaVariables struct {
 	RecordArguments       *ebpf.Variable `ebpf:"record_arguments"`
 	RecordingEnded        *ebpf.Variable `ebpf:"recording_ended"`
 	SampleProgress        *ebpf.Variable `ebpf:"sample_progress"`
+	SkipGroups            *ebpf.Variable `ebpf:"skip_groups"`
+	SkipOperationReturns  *ebpf.Variable `ebpf:"skip_operation_returns"`
 	SkipReturns           *ebpf.Variable `ebpf:"skip_returns"`
 	SkipStacks            *ebpf.Variable `ebpf:"skip_stacks"`
 	StackCapture          *ebpf.Variable `ebpf:"stack_capture"`

@@ -407,6 +407,7 @@ enum return_probe {
 	RETURN_ALWAYS,  /* every return is probed */
 	RETURN_SAMPLED, /* returns are probed while skip_returns is 0 */
 	RETURN_NEVER,   /* no return is probed */
+	RETURN_OPTIONAL, /* returns are probed while skip_operation_returns is 0 */
 };
 
 /* One row of the call table, as the BPF programs read it. */
@@ -467,6 +468,7 @@ struct open_call {
 enum hit_kind {
 	HIT_LAUNCH,    /* launches whose probes can be removed */
 	HIT_ALLOCATOR, /* events of a caching allocator */
+	HIT_COLLECTIVE, /* calls of NCCL */
 	HIT_OTHER,
 	HIT_KINDS,
 };

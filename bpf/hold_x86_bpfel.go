@@ -50,12 +50,11 @@ type HoldLoaded struct {
 
 type HoldThread struct {
 	_             structs.HostLayout
-	Hits          [3]uint32
+	Hits          [4]uint32
 	Open          uint32
 	Contexts      uint32
 	Engine        uint32
 	EngineCall    uint32
-	_             [4]byte
 	Context       [8]uint64
 	DeviceContext uint64
 	Device        int32

@@ -34,6 +34,12 @@ volatile __u8 paused = 0;
 volatile __u8 recording_ended = 0;
 /* Set during recording: launches have no return probes now and are sent at their entry. */
 volatile __u8 skip_returns = 0;
+/* Set during recording, for good: the groups of NCCL are not recorded, and operations do not know theirs. */
+volatile __u8 skip_groups = 0;
+/* Set during recording, for good: operations of NCCL with RETURN_OPTIONAL are sent at their entry. */
+volatile __u8 skip_operation_returns = 0;
+/* Set if such an operation was called inside of another one. Without returns, both would be recorded. */
+volatile __u8 nested_operations = 0;
 /* Set during recording: kernel launches get no stack. */
 volatile __u8 skip_stacks = 0;
 /* Time that must pass for each ns of unwinding in a thread, in ns; 0: no limit (ration.h). */
@@ -227,6 +233,8 @@ static __always_inline void count_hit(struct thread *t, const struct call_spec *
 		t->hits[HIT_ALLOCATOR]++;
 	else if (spec->return_probe == RETURN_SAMPLED)
 		t->hits[HIT_LAUNCH]++;
+	else if (spec->class == CLASS_COLLECTIVE)
+		t->hits[HIT_COLLECTIVE]++;
 	else
 		t->hits[HIT_OTHER]++;
 }

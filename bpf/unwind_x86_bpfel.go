@@ -179,12 +179,11 @@ type UnwindStackPiece struct {
 
 type UnwindThread struct {
 	_             structs.HostLayout
-	Hits          [3]uint32
+	Hits          [4]uint32
 	Open          uint32
 	Contexts      uint32
 	Engine        uint32
 	EngineCall    uint32
-	_             [4]byte
 	Context       [8]uint64
 	DeviceContext uint64
 	Device        int32
@@ -271,50 +270,53 @@ type UnwindUnwinding struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	UnwindMapCalls             = "calls"
-	UnwindMapCodeMaps          = "code_maps"
-	UnwindMapContexts          = "contexts"
-	UnwindMapCounts            = "counts"
-	UnwindMapEvents            = "events"
-	UnwindMapFrameWindows      = "frame_windows"
-	UnwindMapHandles           = "handles"
-	UnwindMapNameChecks        = "name_checks"
-	UnwindMapPathCache         = "path_cache"
-	UnwindMapPythonProcesses   = "python_processes"
-	UnwindMapStackCache        = "stack_cache"
-	UnwindMapStackPieces       = "stack_pieces"
-	UnwindMapStacksSent        = "stacks_sent"
-	UnwindMapStats             = "stats"
-	UnwindMapTargets           = "targets"
-	UnwindMapThreads           = "threads"
-	UnwindMapUnwindRecord      = "unwind_record"
-	UnwindMapUnwinders         = "unwinders"
-	UnwindMapUnwinding         = "unwinding"
-	UnwindProgUnwindStop       = "unwind_stop"
-	UnwindVarAllocatorFromNs   = "allocator_from_ns"
-	UnwindVarAllocatorUntilNs  = "allocator_until_ns"
-	UnwindVarCheckEvery        = "check_every"
-	UnwindVarLastCacheSet      = "last_cache_set"
-	UnwindVarLaunchesFromNs    = "launches_from_ns"
-	UnwindVarLaunchesUntilNs   = "launches_until_ns"
-	UnwindVarOnlyCgroup        = "only_cgroup"
-	UnwindVarOnlyCgroupLevel   = "only_cgroup_level"
-	UnwindVarOnlyComm          = "only_comm"
-	UnwindVarPaused            = "paused"
-	UnwindVarRecordAll         = "record_all"
-	UnwindVarRecordClasses     = "record_classes"
-	UnwindVarRecordData        = "record_data"
-	UnwindVarRecordError       = "record_error"
-	UnwindVarRecordKernelWords = "record_kernel_words"
-	UnwindVarRecordPc          = "record_pc"
-	UnwindVarRecordWords       = "record_words"
-	UnwindVarRecordingEnded    = "recording_ended"
-	UnwindVarSkipReturns       = "skip_returns"
-	UnwindVarSkipStacks        = "skip_stacks"
-	UnwindVarStackCapture      = "stack_capture"
-	UnwindVarTaskThreadPointer = "task_thread_pointer"
-	UnwindVarUnwindSpacing     = "unwind_spacing"
-	UnwindVarWakeupBytes       = "wakeup_bytes"
+	UnwindMapCalls                = "calls"
+	UnwindMapCodeMaps             = "code_maps"
+	UnwindMapContexts             = "contexts"
+	UnwindMapCounts               = "counts"
+	UnwindMapEvents               = "events"
+	UnwindMapFrameWindows         = "frame_windows"
+	UnwindMapHandles              = "handles"
+	UnwindMapNameChecks           = "name_checks"
+	UnwindMapPathCache            = "path_cache"
+	UnwindMapPythonProcesses      = "python_processes"
+	UnwindMapStackCache           = "stack_cache"
+	UnwindMapStackPieces          = "stack_pieces"
+	UnwindMapStacksSent           = "stacks_sent"
+	UnwindMapStats                = "stats"
+	UnwindMapTargets              = "targets"
+	UnwindMapThreads              = "threads"
+	UnwindMapUnwindRecord         = "unwind_record"
+	UnwindMapUnwinders            = "unwinders"
+	UnwindMapUnwinding            = "unwinding"
+	UnwindProgUnwindStop          = "unwind_stop"
+	UnwindVarAllocatorFromNs      = "allocator_from_ns"
+	UnwindVarAllocatorUntilNs     = "allocator_until_ns"
+	UnwindVarCheckEvery           = "check_every"
+	UnwindVarLastCacheSet         = "last_cache_set"
+	UnwindVarLaunchesFromNs       = "launches_from_ns"
+	UnwindVarLaunchesUntilNs      = "launches_until_ns"
+	UnwindVarNestedOperations     = "nested_operations"
+	UnwindVarOnlyCgroup           = "only_cgroup"
+	UnwindVarOnlyCgroupLevel      = "only_cgroup_level"
+	UnwindVarOnlyComm             = "only_comm"
+	UnwindVarPaused               = "paused"
+	UnwindVarRecordAll            = "record_all"
+	UnwindVarRecordClasses        = "record_classes"
+	UnwindVarRecordData           = "record_data"
+	UnwindVarRecordError          = "record_error"
+	UnwindVarRecordKernelWords    = "record_kernel_words"
+	UnwindVarRecordPc             = "record_pc"
+	UnwindVarRecordWords          = "record_words"
+	UnwindVarRecordingEnded       = "recording_ended"
+	UnwindVarSkipGroups           = "skip_groups"
+	UnwindVarSkipOperationReturns = "skip_operation_returns"
+	UnwindVarSkipReturns          = "skip_returns"
+	UnwindVarSkipStacks           = "skip_stacks"
+	UnwindVarStackCapture         = "stack_capture"
+	UnwindVarTaskThreadPointer    = "task_thread_pointer"
+	UnwindVarUnwindSpacing        = "unwind_spacing"
+	UnwindVarWakeupBytes          = "wakeup_bytes"
 )
 
 // LoadUnwind returns the embedded CollectionSpec for Unwind.
@@ -391,30 +393,33 @@ type UnwindMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type UnwindVariableSpecs struct {
-	AllocatorFromNs   *ebpf.VariableSpec `ebpf:"allocator_from_ns"`
-	AllocatorUntilNs  *ebpf.VariableSpec `ebpf:"allocator_until_ns"`
-	CheckEvery        *ebpf.VariableSpec `ebpf:"check_every"`
-	LastCacheSet      *ebpf.VariableSpec `ebpf:"last_cache_set"`
-	LaunchesFromNs    *ebpf.VariableSpec `ebpf:"launches_from_ns"`
-	LaunchesUntilNs   *ebpf.VariableSpec `ebpf:"launches_until_ns"`
-	OnlyCgroup        *ebpf.VariableSpec `ebpf:"only_cgroup"`
-	OnlyCgroupLevel   *ebpf.VariableSpec `ebpf:"only_cgroup_level"`
-	OnlyComm          *ebpf.VariableSpec `ebpf:"only_comm"`
-	Paused            *ebpf.VariableSpec `ebpf:"paused"`
-	RecordAll         *ebpf.VariableSpec `ebpf:"record_all"`
-	RecordClasses     *ebpf.VariableSpec `ebpf:"record_classes"`
-	RecordData        *ebpf.VariableSpec `ebpf:"record_data"`
-	RecordError       *ebpf.VariableSpec `ebpf:"record_error"`
-	RecordKernelWords *ebpf.VariableSpec `ebpf:"record_kernel_words"`
-	RecordPc          *ebpf.VariableSpec `ebpf:"record_pc"`
-	RecordWords       *ebpf.VariableSpec `ebpf:"record_words"`
-	RecordingEnded    *ebpf.VariableSpec `ebpf:"recording_ended"`
-	SkipReturns       *ebpf.VariableSpec `ebpf:"skip_returns"`
-	SkipStacks        *ebpf.VariableSpec `ebpf:"skip_stacks"`
-	StackCapture      *ebpf.VariableSpec `ebpf:"stack_capture"`
-	TaskThreadPointer *ebpf.VariableSpec `ebpf:"task_thread_pointer"`
-	UnwindSpacing     *ebpf.VariableSpec `ebpf:"unwind_spacing"`
-	WakeupBytes       *ebpf.VariableSpec `ebpf:"wakeup_bytes"`
+	AllocatorFromNs      *ebpf.VariableSpec `ebpf:"allocator_from_ns"`
+	AllocatorUntilNs     *ebpf.VariableSpec `ebpf:"allocator_until_ns"`
+	CheckEvery           *ebpf.VariableSpec `ebpf:"check_every"`
+	LastCacheSet         *ebpf.VariableSpec `ebpf:"last_cache_set"`
+	LaunchesFromNs       *ebpf.VariableSpec `ebpf:"launches_from_ns"`
+	LaunchesUntilNs      *ebpf.VariableSpec `ebpf:"launches_until_ns"`
+	NestedOperations     *ebpf.VariableSpec `ebpf:"nested_operations"`
+	OnlyCgroup           *ebpf.VariableSpec `ebpf:"only_cgroup"`
+	OnlyCgroupLevel      *ebpf.VariableSpec `ebpf:"only_cgroup_level"`
+	OnlyComm             *ebpf.VariableSpec `ebpf:"only_comm"`
+	Paused               *ebpf.VariableSpec `ebpf:"paused"`
+	RecordAll            *ebpf.VariableSpec `ebpf:"record_all"`
+	RecordClasses        *ebpf.VariableSpec `ebpf:"record_classes"`
+	RecordData           *ebpf.VariableSpec `ebpf:"record_data"`
+	RecordError          *ebpf.VariableSpec `ebpf:"record_error"`
+	RecordKernelWords    *ebpf.VariableSpec `ebpf:"record_kernel_words"`
+	RecordPc             *ebpf.VariableSpec `ebpf:"record_pc"`
+	RecordWords          *ebpf.VariableSpec `ebpf:"record_words"`
+	RecordingEnded       *ebpf.VariableSpec `ebpf:"recording_ended"`
+	SkipGroups           *ebpf.VariableSpec `ebpf:"skip_groups"`
+	SkipOperationReturns *ebpf.VariableSpec `ebpf:"skip_operation_returns"`
+	SkipReturns          *ebpf.VariableSpec `ebpf:"skip_returns"`
+	SkipStacks           *ebpf.VariableSpec `ebpf:"skip_stacks"`
+	StackCapture         *ebpf.VariableSpec `ebpf:"stack_capture"`
+	TaskThreadPointer    *ebpf.VariableSpec `ebpf:"task_thread_pointer"`
+	UnwindSpacing        *ebpf.VariableSpec `ebpf:"unwind_spacing"`
+	WakeupBytes          *ebpf.VariableSpec `ebpf:"wakeup_bytes"`
 }
 
 // UnwindObjects contains all objects after they have been loaded into the kernel.
@@ -486,30 +491,33 @@ func (m *UnwindMaps) Close() error {
 //
 // It can be passed to LoadUnwindObjects or ebpf.CollectionSpec.LoadAndAssign.
 type UnwindVariables struct {
-	AllocatorFromNs   *ebpf.Variable `ebpf:"allocator_from_ns"`
-	AllocatorUntilNs  *ebpf.Variable `ebpf:"allocator_until_ns"`
-	CheckEvery        *ebpf.Variable `ebpf:"check_every"`
-	LastCacheSet      *ebpf.Variable `ebpf:"last_cache_set"`
-	LaunchesFromNs    *ebpf.Variable `ebpf:"launches_from_ns"`
-	LaunchesUntilNs   *ebpf.Variable `ebpf:"launches_until_ns"`
-	OnlyCgroup        *ebpf.Variable `ebpf:"only_cgroup"`
-	OnlyCgroupLevel   *ebpf.Variable `ebpf:"only_cgroup_level"`
-	OnlyComm          *ebpf.Variable `ebpf:"only_comm"`
-	Paused            *ebpf.Variable `ebpf:"paused"`
-	RecordAll         *ebpf.Variable `ebpf:"record_all"`
-	RecordClasses     *ebpf.Variable `ebpf:"record_classes"`
-	RecordData        *ebpf.Variable `ebpf:"record_data"`
-	RecordError       *ebpf.Variable `ebpf:"record_error"`
-	RecordKernelWords *ebpf.Variable `ebpf:"record_kernel_words"`
-	RecordPc          *ebpf.Variable `ebpf:"record_pc"`
-	RecordWords       *ebpf.Variable `ebpf:"record_words"`
-	RecordingEnded    *ebpf.Variable `ebpf:"recording_ended"`
-	SkipReturns       *ebpf.Variable `ebpf:"skip_returns"`
-	SkipStacks        *ebpf.Variable `ebpf:"skip_stacks"`
-	StackCapture      *ebpf.Variable `ebpf:"stack_capture"`
-	TaskThreadPointer *ebpf.Variable `ebpf:"task_thread_pointer"`
-	UnwindSpacing     *ebpf.Variable `ebpf:"unwind_spacing"`
-	WakeupBytes       *ebpf.Variable `ebpf:"wakeup_bytes"`
+	AllocatorFromNs      *ebpf.Variable `ebpf:"allocator_from_ns"`
+	AllocatorUntilNs     *ebpf.Variable `ebpf:"allocator_until_ns"`
+	CheckEvery           *ebpf.Variable `ebpf:"check_every"`
+	LastCacheSet         *ebpf.Variable `ebpf:"last_cache_set"`
+	LaunchesFromNs       *ebpf.Variable `ebpf:"launches_from_ns"`
+	LaunchesUntilNs      *ebpf.Variable `ebpf:"launches_until_ns"`
+	NestedOperations     *ebpf.Variable `ebpf:"nested_operations"`
+	OnlyCgroup           *ebpf.Variable `ebpf:"only_cgroup"`
+	OnlyCgroupLevel      *ebpf.Variable `ebpf:"only_cgroup_level"`
+	OnlyComm             *ebpf.Variable `ebpf:"only_comm"`
+	Paused               *ebpf.Variable `ebpf:"paused"`
+	RecordAll            *ebpf.Variable `ebpf:"record_all"`
+	RecordClasses        *ebpf.Variable `ebpf:"record_classes"`
+	RecordData           *ebpf.Variable `ebpf:"record_data"`
+	RecordError          *ebpf.Variable `ebpf:"record_error"`
+	RecordKernelWords    *ebpf.Variable `ebpf:"record_kernel_words"`
+	RecordPc             *ebpf.Variable `ebpf:"record_pc"`
+	RecordWords          *ebpf.Variable `ebpf:"record_words"`
+	RecordingEnded       *ebpf.Variable `ebpf:"recording_ended"`
+	SkipGroups           *ebpf.Variable `ebpf:"skip_groups"`
+	SkipOperationReturns *ebpf.Variable `ebpf:"skip_operation_returns"`
+	SkipReturns          *ebpf.Variable `ebpf:"skip_returns"`
+	SkipStacks           *ebpf.Variable `ebpf:"skip_stacks"`
+	StackCapture         *ebpf.Variable `ebpf:"stack_capture"`
+	TaskThreadPointer    *ebpf.Variable `ebpf:"task_thread_pointer"`
+	UnwindSpacing        *ebpf.Variable `ebpf:"unwind_spacing"`
+	WakeupBytes          *ebpf.Variable `ebpf:"wakeup_bytes"`
 }
 
 // UnwindPrograms contains all programs after they have been loaded into the kernel.

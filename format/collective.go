@@ -11,8 +11,9 @@ package format
 //     of their own, for each communicator, peer and direction. The CommunicatorFact says what the numbers mean,
 //     and how many collectives were before. Calls without a number have 0.
 //   - Group numbers the outermost groups of a thread from 1 on: operations between ncclGroupStart and
-//     ncclGroupEnd and the row of ncclGroupEnd have the same number. 0: no group. A row of ncclGroupEnd has the
-//     number of operations in Value. Inner groups and ncclGroupStart have no rows.
+//     ncclGroupEnd and the row of ncclGroupEnd have the same number. 0: no group. GroupUnknown: groups are not
+//     recorded any more, because a thread called NCCL too often. A row of ncclGroupEnd has the number of operations
+//     in Value. Inner groups and ncclGroupStart have no rows.
 //   - Value is the number of elements, Bytes their size, DataType and Reduction their names as in the constants
 //     below. Root is the root, or the peer of Send and Recv; -1: none.
 //   - Stream and StackID are as in other calls. Kernel launches of an operation have the row of its outermost
@@ -32,6 +33,9 @@ var Reductions = [...]string{"sum", "prod", "max", "min", "avg"}
 
 // ReductionCustom is the Row.Reduction of operators that the program created. Their numbers differ between ranks.
 const ReductionCustom = "custom"
+
+// GroupUnknown is the Row.Group of calls that may be in a group: groups are not recorded.
+const GroupUnknown = -1
 
 // NoRoot is the Row.Root of operations without a root or a peer.
 const NoRoot = -1

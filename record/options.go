@@ -75,7 +75,7 @@ type Options struct {
 	// KeepGetters keeps the probes of frequent functions without side effects
 	// (bpf.ProbedFunction.Getter).
 	KeepGetters bool
-	// KeepReturns keeps the return probes of kernel launches at any launch rate.
+	// KeepReturns keeps the return probes of kernel launches, and those of NCCL with its groups, at any rate.
 	KeepReturns bool
 	// ModuleClasses adds the classes of PyTorch's modules to stacks. They make launches inside of modules more
 	// expensive.
@@ -127,6 +127,7 @@ type Options struct {
 	// onEarlierBlocks is called when the blocks of a process were read, or refused. nil: nothing is called.
 	onEarlierBlocks func(pid int)
 	returns         sampling.ReturnPolicy // policy for return probes of launches
+	collectives     sampling.CollectivePolicy
 	governor        overhead.GovernorPolicy
 	stackCacheSets  int              // limit of the stack cache, as probe.Options.StackCacheSets
 	xids            *xid.SourcePaths // sources of Xids; nil: those of the system
@@ -151,6 +152,7 @@ func DefaultOptions() Options {
 		SegmentInterval: 3 * time.Second,
 		MaxOverheadPct:  5,
 		returns:         sampling.DefaultReturnPolicy,
+		collectives:     sampling.DefaultCollectivePolicy,
 		governor:        overhead.DefaultGovernorPolicy,
 	}
 }

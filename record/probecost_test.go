@@ -34,7 +34,7 @@ type worker struct {
 }
 
 // startWorker compiles a program of testdata and starts it.
-func startWorker(b *testing.B, source string, env []string, args ...string) *worker {
+func startWorker(b testing.TB, source string, env []string, args ...string) *worker {
 	b.Helper()
 	if err := privilege.CheckAttach(privilege.AttachAuto); err != nil {
 		b.Skip(err.Error())
@@ -67,7 +67,7 @@ func startWorker(b *testing.B, source string, env []string, args ...string) *wor
 }
 
 // do makes the program repeat its operation n times.
-func (w *worker) do(b *testing.B, n int) {
+func (w *worker) do(b testing.TB, n int) {
 	b.Helper()
 	fmt.Fprintln(w.stdin, n)
 	if line, err := w.stdout.ReadString('\n'); err != nil {
@@ -220,7 +220,7 @@ func benchmarkAttach(b *testing.B, executable *link.Executable, how privilege.At
 }
 
 // simcudaEnv returns the environment in which a worker uses simcuda, if it is built; otherwise it uses the GPU.
-func simcudaEnv(b *testing.B) []string {
+func simcudaEnv(b testing.TB) []string {
 	b.Helper()
 	if _, err := os.Stat(filepath.Join(simcudaDir, "libcuda.so.1")); err != nil {
 		return nil

@@ -297,6 +297,7 @@ func (s *Session) startHelpers() {
 	}
 	if !s.opt.KeepReturns && s.probes.How == privilege.AttachMulti {
 		s.helpers.Go(func() { s.sampler.SampleLaunchReturns(s.opt.returns, s.stop) })
+		s.helpers.Go(func() { s.sampler.LimitCollectives(s.opt.collectives, s.stop) })
 	}
 	s.startProgress()
 	s.stackFiles = s.newStackFiles()

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Measures the cost of probes: by the probed instruction, with and without a return probe; of a
 # recorded kernel launch with each stack mode; and the time to attach and remove 100 to 600 probes.
+# BENCHMARKS "Collective" measures the three calls of NCCL that PyTorch makes for a collective, with simnccl or NCCL.
 # Runs ROUNDS rounds and prints median, minimum and maximum. Needs root. Launches use build/simcuda
 # if it exists, else the GPU. On a machine without Go, set RECORD_TEST to a compiled test binary of
 # ./record, and run the script in a folder with the testdata of record.

@@ -61,7 +61,9 @@ measurable, so with --allocator=off it shows for hours which sizes of blocks gro
 
 Overhead: above 8,000 kernel launches a second, gpurec records the duration and result of
 launches for 1 second in 10. It stops recording getters such as cuCtxGetCurrent above
-2,000 calls a second. --keep-returns and --keep-getters turn these two limits off.
+2,000 calls a second. If calls of NCCL take more than 0.5 % of a thread's time, it stops
+recording groups, then durations and results of operations. --keep-returns and
+--keep-getters turn these limits off.
 Above --max-overhead, gpurec records kernel launches and PyTorch's tensors only part of the
 time, and unwinds fewer stacks. Reports then estimate the number of launches. It always
 records all other calls. With --max-overhead off it records everything.

@@ -73,10 +73,11 @@ func (p *Probes) attachMulti(lib *library.Library, pid int) error {
 			return err
 		}
 	}
-	for _, probes := range [][]library.Probe{permanent, collectives} {
-		if err := p.attachMultiLinks(executable, probes, pid, &p.permanent); err != nil {
-			return err
-		}
+	if err := p.attachMultiLinks(executable, permanent, pid, &p.permanent); err != nil {
+		return err
+	}
+	if err := p.attachCollectives(executable, collectives, pid); err != nil {
+		return err
 	}
 	if err := p.attachEngineReturns(executable, engine, pid); err != nil {
 		return err

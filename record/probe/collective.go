@@ -47,11 +47,15 @@ const UnknownInFlight = 1 << 32
 // CollectivesInFlight returns the largest number of collectives that a thread has called and NCCL may not have
 // launched: those of its call or its group.
 func (p *Probes) CollectivesInFlight(thread uint64) int64 {
-	var t bpf.CudaThread
+	var (
+		t             bpf.CudaThread
+		groupsSkipped uint8
+	)
 	if thread == 0 {
 		return 0
 	}
-	if p.Objects.Threads.Lookup(thread, &t) != nil {
+	if p.Objects.SkipGroups.Get(&groupsSkipped) != nil || groupsSkipped != 0 ||
+		p.Objects.Threads.Lookup(thread, &t) != nil {
 		return UnknownInFlight
 	}
 	if t.GroupDepth > 0 {

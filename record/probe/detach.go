@@ -69,6 +69,11 @@ func (p *Probes) detachAllProbes() error {
 		p.permanent.returns = append(p.permanent.returns, links.returns...)
 		delete(p.getters, name)
 	}
+	for _, links := range []*linkPairs{&p.collectives.groups, &p.collectives.operations} {
+		p.permanent.entries = append(p.permanent.entries, links.entries...)
+		p.permanent.returns = append(p.permanent.returns, links.returns...)
+		*links = linkPairs{}
+	}
 	w := &p.windows
 	p.permanent.entries = append(p.permanent.entries, listOpenLinks(w.launches)...)
 	p.permanent.entries = append(p.permanent.entries, listOpenLinks(w.allocatorEvents)...)

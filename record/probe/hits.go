@@ -5,9 +5,9 @@ package probe
 import "github.com/gpurec/gpurec/bpf"
 
 // ThreadHits counts the probe hits of a thread at entries and returns, by kind of call. The counts wrap
-// around.
+// around. Others have Collectives, the calls of NCCL, too.
 type ThreadHits struct {
-	Launches, Allocator, Others uint32
+	Launches, Allocator, Others, Collectives uint32
 	// IsEngine is set for threads of PyTorch's autograd engine. They work while another thread of the process waits in
 	// backward().
 	IsEngine bool
@@ -21,11 +21,13 @@ func (p *Probes) ReadThreadHits(hits map[uint64]ThreadHits) {
 		t  bpf.CudaThread
 	)
 	for threads := p.Objects.Threads.Iterate(); threads.Next(&id, &t); {
+		collectives := t.Hits[bpf.CudaHitKindHIT_COLLECTIVE]
 		hits[id] = ThreadHits{
-			Launches:  t.Hits[bpf.CudaHitKindHIT_LAUNCH],
-			Allocator: t.Hits[bpf.CudaHitKindHIT_ALLOCATOR],
-			Others:    t.Hits[bpf.CudaHitKindHIT_OTHER],
-			IsEngine:  bpf.CudaEngineRole(t.Engine) == bpf.CudaEngineRoleENGINE_THREAD,
+			Launches:    t.Hits[bpf.CudaHitKindHIT_LAUNCH],
+			Allocator:   t.Hits[bpf.CudaHitKindHIT_ALLOCATOR],
+			Others:      t.Hits[bpf.CudaHitKindHIT_OTHER] + collectives,
+			Collectives: collectives,
+			IsEngine:    bpf.CudaEngineRole(t.Engine) == bpf.CudaEngineRoleENGINE_THREAD,
 		}
 	}
 }

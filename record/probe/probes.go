@@ -34,16 +34,17 @@ type Probes struct {
 	// MissingLaunches holds the periods without kernel launches.
 	MissingLaunches MissingLaunchTimes
 
-	mu        sync.Mutex
-	tracing   []link.Link
-	permanent linkPairs
-	windows   windowLinks
-	getters   map[string]*linkPairs // by function name
-	isHolding bool                  // HoldFrequentProbes was called
-	held      []func() error        // attach the getters that were left out
-	removing  sync.WaitGroup        // calls of RemoveGetterProbes
-	attached  map[attachment]bool
-	count     atomic.Int64 // probed addresses, entries and returns
+	mu          sync.Mutex
+	tracing     []link.Link
+	permanent   linkPairs
+	windows     windowLinks
+	collectives collectiveLinks
+	getters     map[string]*linkPairs // by function name
+	isHolding   bool                  // HoldFrequentProbes was called
+	held        []func() error        // attach the getters that were left out
+	removing    sync.WaitGroup        // calls of RemoveGetterProbes, and closeLinksOf
+	attached    map[attachment]bool
+	count       atomic.Int64 // probed addresses, entries and returns
 	// owners has the process of each link that is attached to one process.
 	owners map[link.Link]int
 	// gone are the links of exited processes. While isClosing is true, a goroutine closes them.

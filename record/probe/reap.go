@@ -5,6 +5,7 @@ package probe
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -89,9 +90,8 @@ func (p *Probes) closeProcessLinks(pid int) {
 			return true
 		})
 	}
-	removeFrom(&p.permanent.entries)
-	removeFrom(&p.permanent.returns)
-	for _, pairs := range p.getters {
+	pairsOf := []*linkPairs{&p.permanent, &p.collectives.groups, &p.collectives.operations}
+	for _, pairs := range slices.AppendSeq(pairsOf, maps.Values(p.getters)) {
 		removeFrom(&pairs.entries)
 		removeFrom(&pairs.returns)
 	}

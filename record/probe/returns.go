@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// returnsPollInterval is the interval at which awaitLaunchReturns checks for open launches.
+// returnsPollInterval is the interval at which awaitReturns checks for open calls.
 const returnsPollInterval = 10 * time.Millisecond
 
 // SkipLaunchReturns sends launches at their entry, and removes the return probes of launches when

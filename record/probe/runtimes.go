@@ -53,6 +53,7 @@ func (p *Probes) ReadRunTimes() (ns, runs int64) {
 		p.Objects.CallEnter,
 		p.Objects.LaunchEnter,
 		p.Objects.AllocatorEnter,
+		p.Objects.CollectiveEnter,
 		p.Objects.CallExit,
 	} {
 		stats, err := prog.Stats()

@@ -160,9 +160,20 @@ func placeLinks(of []windowLink, program *ebpf.Program, attach multiAttacher) (e
 	return err
 }
 
-// awaitLaunchReturns waits until no open launch waits for its return probe. It reports false if
-// stop was closed or limit has passed; limit 0 means no limit.
+// awaitLaunchReturns is awaitReturns for launches.
 func (p *Probes) awaitLaunchReturns(stop <-chan struct{}, limit time.Duration) (bool, error) {
+	return p.awaitReturns(stop, limit, (*bpf.ProbedFunction).SamplesReturnProbes)
+}
+
+// awaitReturns waits until no open call of some functions waits for its return probe. It reports false if stop was
+// closed or limit has passed; limit 0 means no limit.
+func (p *Probes) awaitReturns(
+	stop <-chan struct{}, limit time.Duration, isOf func(*bpf.ProbedFunction) bool,
+) (bool, error) {
+	isAwaited := func(e bpf.CudaEvent) bool {
+		call, _, _, ok := bpf.FunctionByCookie(e.Call)
+		return ok && isOf(call) && e.Flags&uint8(bpf.CudaEventFlagsEVENT_NO_RETURN) == 0
+	}
 	for begin := time.Now(); limit == 0 || time.Since(begin) < limit; {
 		if clock.Sleep(stop, returnsPollInterval) {
 			return false, nil
@@ -171,17 +182,11 @@ func (p *Probes) awaitLaunchReturns(stop <-chan struct{}, limit time.Duration) (
 		if err != nil {
 			return false, err
 		}
-		if !slices.ContainsFunc(open, launchAwaitsReturn) {
+		if !slices.ContainsFunc(open, isAwaited) {
 			return true, nil
 		}
 	}
 	return false, nil
-}
-
-// launchAwaitsReturn reports whether an open call is a launch that will be sent at its return.
-func launchAwaitsReturn(e bpf.CudaEvent) bool {
-	call, _, _, ok := bpf.FunctionByCookie(e.Call)
-	return ok && call.SamplesReturnProbes() && e.Flags&uint8(bpf.CudaEventFlagsEVENT_NO_RETURN) == 0
 }
 
 // MissingKinds returns the kinds whose probes are removed now.

@@ -103,7 +103,7 @@ var collectiveColumns = []report.Column{
 		report.UnitID,
 		"Number of the collective on its communicator, without earlier ones than the recording. NULL: none.",
 	),
-	column("group_number", report.UnitID, "Number of the group of the thread. NULL: no group."),
+	column("group_number", report.UnitID, "Number of the group of the thread. NULL: no group, -1: unknown."),
 	column("elements", report.UnitCount, "Elements in the argument count."),
 	bytesColumn,
 	column("data_type", report.UnitText, "Type of the elements."),

@@ -105,7 +105,8 @@ func readEntries(j *job.Job, i int, t *timeline.Timeline) ([]entry, error) {
 	}
 	lastStart := make([]int64, len(last.Communicators))
 	for k := range last.Operations {
-		if o := &last.Operations[k]; o.Result == 0 && !o.IsOpen {
+		// Without groups, operations may have no result either.
+		if o := &last.Operations[k]; o.Result == 0 && !o.IsOpen && o.Group != format.GroupUnknown {
 			lastStart[o.Communicator] = max(lastStart[o.Communicator], o.StartNs)
 		}
 	}

@@ -179,7 +179,8 @@ func (a *addition) communicatorWith(k communicatorKey, name string) int {
 // addOperations adds the operations of all processes of the recording.
 func (a *addition) addOperations() {
 	var order int64
-	groups := make(map[[2]int64]int64) // order by thread and group
+	groups := make(map[[2]int64]int64)         // order by thread and group
+	unknown := make(map[[2]int64]unknownGroup) // by thread and stream
 	for i := range a.last.Operations {
 		o := &a.last.Operations[i]
 		c := &a.last.Communicators[o.Communicator]
@@ -189,7 +190,12 @@ func (a *addition) addOperations() {
 		}
 		order++
 		at := order
-		if o.Group != 0 {
+		switch {
+		case o.Group == format.GroupUnknown:
+			k := [2]int64{int64(o.Tid), o.Stream}
+			at = unknown[k].orderOf(o, order)
+			unknown[k] = unknownGroup{at, o.Communicator, o.Function.IsCollective()}
+		case o.Group != 0:
 			k := [2]int64{int64(o.Tid), o.Group}
 			if known, ok := groups[k]; ok {
 				at = known
@@ -218,6 +224,24 @@ func (a *addition) addOperations() {
 		a.state.Graph.Ranks[rank].Operations, a.state.Ranks[rank].Calls = sorted, calls
 		a.markWeak(rank)
 	}
+}
+
+// unknownGroup has the last operation of a thread on a stream, whose group was not recorded.
+type unknownGroup struct {
+	order        int64 // 0: the thread has none
+	communicator int32
+	isCollective bool
+}
+
+// orderOf returns the order of the next operation of the thread on the stream. Two operations of one group run at the
+// same time, so neither waits for the other. Collectives of one communicator run in program order on all ranks, in a
+// group or not. next is the order of an operation in no group.
+func (u unknownGroup) orderOf(o *collective.Operation, next int64) int64 {
+	isOrdered := u.isCollective && o.Function.IsCollective() && u.communicator == o.Communicator
+	if u.order == 0 || isOrdered {
+		return next
+	}
+	return u.order
 }
 
 // isError reports whether an operation returned an error, so that it does nothing.

@@ -60,7 +60,8 @@ type launchOf struct {
 }
 
 // appendLaunches appends the launches of the operations of a rank. The operations of a communicator in a group are one
-// launch.
+// launch. If groups are unknown, each operation is one. Where that is wrong, the numbers of launches and kernels differ,
+// and starts stay unknown.
 func (r *rank) appendLaunches(
 	survey *collective.Survey,
 	launches []activity.CountedLaunch,
@@ -79,7 +80,7 @@ func (r *rank) appendLaunches(
 			continue
 		}
 		key := group{o.Group, o.Stream, o.Communicator, o.Tid}
-		if n, ok := open[key]; ok && o.Group != 0 {
+		if n, ok := open[key]; ok && o.Group > 0 {
 			launches[n].StartNs, launches[n].ReturnNs = o.StartNs, o.StartNs+o.DurNs
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/activity"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
+	"github.com/gpurec/gpurec/format"
 )
 
 // leastTimed is the number of steps with the GPU times of all collectives, below which ranks are compared by host
@@ -33,12 +34,13 @@ type networkKernel struct {
 type gpuRank struct {
 	*rank
 	kernels   []networkKernel
-	busy      []interval // other kernels and copies
-	unknown   int64      // kernels of collectives without a known start or end
-	isCut     bool       // there were more than maxIntervals operations
-	owner     []int32    // by operation: number of operations in its group
-	hasKernel []bool     // by step: it has a kernel of a collective
-	isMissing []bool     // by step: such a kernel has no time
+	busy      []interval                  // other kernels and copies
+	unknown   int64                       // kernels of collectives without a known start or end
+	isCut     bool                        // there were more than maxIntervals operations
+	owner     []int32                     // by operation: number of operations in its group, unknownGroup
+	launched  map[int32]launchedOperation // by thread
+	hasKernel []bool                      // by step: it has a kernel of a collective
+	isMissing []bool                      // by step: such a kernel has no time
 	pending   map[int32]pendingKernel
 	means     map[gpuKey]gpuMean
 }
@@ -71,8 +73,8 @@ func addGPUTimes(t *timeline.Timeline, w query.Window, byPid map[int32]*rank) er
 				rank:      k,
 				owner:     groupSizes(k),
 				hasKernel: make([]bool, len(k.steps)), isMissing: make([]bool, len(k.steps)),
-				pending: make(map[int32]pendingKernel),
-				means:   make(map[gpuKey]gpuMean),
+				launched: make(map[int32]launchedOperation), pending: make(map[int32]pendingKernel),
+				means: make(map[gpuKey]gpuMean),
 			}
 		}
 	}
@@ -104,7 +106,16 @@ func addGPUTimes(t *timeline.Timeline, w query.Window, byPid map[int32]*rank) er
 	return err
 }
 
-// groupSizes returns, for each operation of a rank, the number of operations in its group.
+// unknownGroup is the size of a group that was not recorded.
+const unknownGroup = 0
+
+// launchedOperation is the last operation of a thread that had a kernel.
+type launchedOperation struct {
+	operation int  // index in rank.operations
+	isAlone   bool // the kernel runs no other operation
+}
+
+// groupSizes returns, for each operation of a rank, the number of operations in its group, or unknownGroup.
 func groupSizes(k *rank) []int32 {
 	type group struct {
 		tid    int32
@@ -112,16 +123,20 @@ func groupSizes(k *rank) []int32 {
 	}
 	counts := make(map[group]int32)
 	for i := range k.operations {
-		if o := &k.operations[i]; o.Group != 0 {
+		if o := &k.operations[i]; o.Group > 0 {
 			counts[group{o.Tid, o.Group}]++
 		}
 	}
 	list := make([]int32, len(k.operations))
 	for i := range k.operations {
 		o := &k.operations[i]
-		list[i] = 1
-		if o.Group != 0 {
+		switch {
+		case o.Group > 0:
 			list[i] = counts[group{o.Tid, o.Group}]
+		case o.Group == format.GroupUnknown:
+			list[i] = unknownGroup
+		default:
+			list[i] = 1
 		}
 	}
 	return list
@@ -205,19 +220,41 @@ func (g *gpuRank) addKernel(p *pendingKernel) {
 }
 
 // operationOf returns the operation that launched a kernel: the last one of the thread before the launch. It
-// returns -1 if several operations share the launch.
+// returns -1 if several operations share the launch, or may.
 func (g *gpuRank) operationOf(launchNs int64, tid int32) int {
-	const maxOthers = 64 // operations of other threads
 	after := sort.Search(len(g.operations), func(i int) bool { return g.operations[i].StartNs > launchNs })
-	for i := after - 1; i >= max(0, after-maxOthers); i-- {
+	i := g.lastOf(tid, after)
+	if i < 0 {
+		return -1
+	}
+	isAlone := g.isAlone(i, tid)
+	if g.owner[i] > 1 || g.owner[i] == unknownGroup && !isAlone {
+		return -1
+	}
+	return i
+}
+
+// lastOf returns the last operation of a thread before an index, -1 if there is none.
+func (g *gpuRank) lastOf(tid int32, before int) int {
+	const maxOthers = 64 // operations of other threads
+	for i := before - 1; i >= max(0, before-maxOthers); i-- {
 		if g.operations[i].Tid == tid {
-			if g.owner[i] > 1 {
-				return -1
-			}
 			return i
 		}
 	}
 	return -1
+}
+
+// isAlone reports whether a kernel that was launched after operation i of a thread certainly runs no operation before
+// it. The kernels of a group are launched after its last operation. So they are not, if a kernel was launched between
+// operation i and the one before it.
+func (g *gpuRank) isAlone(i int, tid int32) bool {
+	last, ok := g.launched[tid]
+	if !ok || last.operation != i {
+		last = launchedOperation{operation: i, isAlone: ok && last.operation == g.lastOf(tid, i)}
+		g.launched[tid] = last
+	}
+	return last.isAlone
 }
 
 // finish divides the time of the kernels of collectives over steps and operations.

@@ -21,6 +21,7 @@ type rankJob struct {
 	tapes   []*analyzetest.TestRecording
 	ranks   []*simRank
 	perHost int
+	group   int64 // of the next calls
 }
 
 // simRank is a process of a rankJob.
@@ -86,7 +87,7 @@ func (j *rankJob) call(at int64, id int64, function string, ranks ...int) {
 		row := j.ranks[rank].recording.AddCollective(
 			at+int64(rank)*analyzetest.Us, 20*analyzetest.Us, function, c.row, c.next, 1<<20,
 		)
-		row.Stream = 7 + id%7
+		row.Stream, row.Group = 7+id%7, j.group
 		row.StackID, row.StackStatus = 1, format.StackComplete
 		if function != "ncclAllReduce" {
 			row.StackID, row.Reduction = 2, ""
@@ -271,6 +272,39 @@ func TestTwoOrders(t *testing.T) {
 	j.wait(at+2*analyzetest.Ms, world, 0, 1)
 	j.wait(at+2*analyzetest.Ms, 7*world, 0, 1)
 	analyzetest.CompareGoldenReports(t, j.run(), "rankscycle", 120)
+}
+
+// TestUnknownGroupsHaveNoOrder has the calls of TestTwoOrders on one stream, in groups that may be unknown: then both
+// orders may be right. A collective that a rank did not call is still found.
+func TestUnknownGroupsHaveNoOrder(t *testing.T) {
+	testclass.Unit(t)
+	for _, c := range []struct {
+		group   int64
+		missing bool
+		want    string
+	}{
+		{0, false, "ranks 0-1 wait for each other"},
+		{format.GroupUnknown, false, "does not end"},
+		{0, true, "has waited for rank 1"},
+		{format.GroupUnknown, true, "has waited for rank 1"},
+	} {
+		j := newRankJob(t, 2, 2)
+		j.group = c.group
+		j.communicator(world, "A", 0, 1)
+		j.communicator(world+7, "B", 0, 1) // on the same stream
+		j.steps(2*analyzetest.Second, world, "ncclAllReduce", 10, 0, 1)
+		at := 5 * analyzetest.Second
+		j.call(at, world, "ncclAllReduce", 0)
+		if !c.missing {
+			j.call(at, world+7, "ncclAllReduce", 1)
+			j.call(at+analyzetest.Ms, world+7, "ncclAllReduce", 0)
+			j.call(at+analyzetest.Ms, world, "ncclAllReduce", 1)
+		}
+		j.wait(at+2*analyzetest.Ms, world, 0, 1)
+		if verdict := fmt.Sprint(j.run().Facts[0].Value); !strings.Contains(verdict, c.want) {
+			t.Errorf("group %d, missing %v: %s", c.group, c.missing, verdict)
+		}
+	}
 }
 
 func TestNoHang(t *testing.T) {

@@ -125,7 +125,8 @@ func rankName(m *job.Member) string {
 // smallCalls sums up small collectives of a rank, or of a call site on all ranks.
 type smallCalls struct {
 	pid, stack               int32
-	count, bytes, ns         int64
+	count, bytes             int64
+	ns, timed                int64 // duration of the calls whose return was recorded, and their number
 	firstNs, lastNs, untilNs int64
 }
 
@@ -135,11 +136,22 @@ func (c *smallCalls) add(o *collective.Operation) {
 		c.stack, c.firstNs = o.Stack, o.StartNs
 	}
 	c.count, c.bytes, c.ns = c.count+1, c.bytes+o.Bytes, c.ns+o.DurNs
+	if o.DurNs > 0 {
+		c.timed++
+	}
 	c.lastNs, c.untilNs = o.StartNs, max(c.untilNs, o.StartNs+o.DurNs)
 }
 
+// allNs returns the duration of all calls. Those without a recorded return take as long as the others.
+func (c *smallCalls) allNs() int64 {
+	if c.timed == 0 || c.timed == c.count {
+		return c.ns
+	}
+	return units.RoundInt(float64(c.ns) / float64(c.timed) * float64(c.count))
+}
+
 // sharePct returns the share of the time from the first to the last call that the calls take, 0 to 100.
-func (c *smallCalls) sharePct() float64 { return units.Percent(c.ns, c.untilNs-c.firstNs) }
+func (c *smallCalls) sharePct() float64 { return units.Percent(c.allNs(), c.untilNs-c.firstNs) }
 
 // isMany reports whether a rank makes enough small calls for a hit.
 func (c *smallCalls) isMany() bool {
@@ -176,7 +188,7 @@ func checkSmallCollectives(s *Scan) ([]Hit, error) {
 			continue
 		}
 		many++
-		if most == nil || cmp.Or(cmp.Compare(c.ns, most.ns), cmp.Compare(most.pid, c.pid)) > 0 {
+		if most == nil || cmp.Or(cmp.Compare(c.allNs(), most.allNs()), cmp.Compare(most.pid, c.pid)) > 0 {
 			most = c
 		}
 	}
@@ -205,7 +217,7 @@ func smallEvidence(bySite map[string]*smallCalls) (list []Evidence) {
 			),
 			Stack:   c.stack,
 			Count:   c.count,
-			Ns:      c.ns,
+			Ns:      c.allNs(),
 			Bytes:   c.bytes,
 			FirstNs: c.firstNs,
 			lastNs:  c.lastNs,
