@@ -23,7 +23,8 @@ type Rule struct {
 	check  func(*Scan) ([]Hit, error)
 	// needsGPUTimes reports that recordings without GPU times are not checked.
 	needsGPUTimes bool
-	// needsRanks reports that recordings without operations of several ranks are not checked.
+	// needsRanks reports that recordings without operations of several ranks, and without counters of NCCL, are not
+	// checked.
 	needsRanks bool
 	// needsJob reports that recordings without operations of ranks are checked only if two processes have ranks.
 	needsJob bool

@@ -1,6 +1,9 @@
 package rules
 
-import "github.com/gpurec/gpurec/analyze/report/hang"
+import (
+	"github.com/gpurec/gpurec/analyze/model/rankstate"
+	"github.com/gpurec/gpurec/analyze/report/hang"
+)
 
 // silentHits returns the hits of rule hang about processes that hung before the recording: they make no call in it.
 func (s *Scan) silentHits() (hits []Hit) {
@@ -14,6 +17,9 @@ func (s *Scan) silentHits() (hits []Hit) {
 		}
 		h := Hit{Severity: severity}
 		h.Summary, h.Confidence, h.Reasons = s.hang.DescribeSilence(list)
+		if s.ranks != nil && s.ranks.Counted.Kind == rankstate.CountsEqual {
+			h.Summary += ". All ranks launched the same number of each collective: counters do not say which one differs"
+		}
 		for i := range list {
 			h.Evidence = append(h.Evidence, s.silentEvidence(&list[i]))
 		}
