@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/gpurec/gpurec/analyze/model/census"
@@ -102,16 +103,50 @@ func (c *communicatorSides) describe() string {
 	switch {
 	case c.isComparable:
 		comparison := census.Compare(c.sides)
-		text = fmt.Sprintf("%s, unchanged for %s", comparison.Text(), units.FormatDuration(c.unchanged.Nanoseconds()))
+		text = comparison.Text() + c.suspectsText(&comparison)
+		text += ", unchanged for " + units.FormatDuration(c.unchanged.Nanoseconds())
 	case c.hasDuplicate():
 		text = "not compared, because two processes have the same rank"
 	case c.unchanged > 0:
 		text = "not compared, because NCCL does not count"
 	}
-	if seen := len(c.sides); seen < int(c.size) && !c.hasDuplicate() {
-		text += fmt.Sprintf(" (%d of %d ranks)", seen, c.size)
+	if missing := c.missing(); len(missing) > 0 && !c.hasDuplicate() {
+		verb := map[bool]string{true: "is", false: "are"}[len(missing) == 1]
+		text += fmt.Sprintf("; %s of %d %s in none of these processes", census.RanksText(missing), c.size, verb)
 	}
 	return text
+}
+
+// maxNamedSuspects bounds the processes that a comparison names.
+const maxNamedSuspects = 4
+
+// suspectsText names the processes of the smaller one of two sides, "" if there are none or too many.
+func (c *communicatorSides) suspectsText(comparison *census.Comparison) string {
+	few := comparison.Ranks
+	if len(comparison.Others) < len(few) {
+		few = comparison.Others
+	}
+	if len(few) == 0 || len(few) > maxNamedSuspects {
+		return ""
+	}
+	var pids []string
+	for i := range c.sides {
+		if slices.Contains(few, c.sides[i].Rank) {
+			pids = append(pids, strconv.Itoa(c.pids[i]))
+		}
+	}
+	return fmt.Sprintf(" (%s: process %s)", census.RanksText(few), strings.Join(pids, ", "))
+}
+
+// missing returns the ranks that none of the processes has, ascending.
+func (c *communicatorSides) missing() []int {
+	list := []int{}
+	for rank := range int(c.size) {
+		if !slices.ContainsFunc(c.sides, func(s census.Side) bool { return s.Rank == rank }) {
+			list = append(list, rank)
+		}
+	}
+	return list
 }
 
 // hasDuplicate reports whether a rank is there twice.
@@ -162,6 +197,7 @@ type jsonComparison struct {
 	UnchangedNs  int64  `json:"unchanged_ns"`
 	Result       string `json:"result"` // equal, behind, different, or unknown
 	Ranks        []int  `json:"ranks"`  // that are behind, or are suspects
+	Missing      []int  `json:"missing"` // that none of the processes has
 	Text         string `json:"text"`
 }
 
@@ -192,6 +228,7 @@ func newJSONComparisons(list []processCommunicators) []jsonComparison {
 	for _, c := range joinCommunicators(list) {
 		j := jsonComparison{
 			Communicator: communicatorID(c.hash), Size: c.size, Seen: len(c.sides), Result: "unknown", Ranks: []int{},
+			Missing: c.missing(),
 			UnchangedNs: c.unchanged.Nanoseconds(), Text: c.describe(),
 		}
 		if c.isComparable {

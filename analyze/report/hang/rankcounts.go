@@ -16,8 +16,10 @@ type CountsText struct {
 	// Cause is the difference between the ranks, "" if there is none. Why says what it means. Waiting says which ranks
 	// wait, and since when.
 	Cause, Why, Waiting string
-	Confidence          string
-	Reasons             []string
+	// WaitNs is the time for which the ranks have waited at least, ns.
+	WaitNs     int64
+	Confidence string
+	Reasons    []string
 }
 
 // What says what hangs.
@@ -31,8 +33,12 @@ func (d *CountsText) Summary() string {
 // DescribeCounts returns what the counters say of a job without a fault, nil if they say nothing.
 func DescribeCounts(s *rankstate.State) *CountsText {
 	v := &s.Counted
+	if v.Kind == rankstate.CountsSilent {
+		return nil
+	}
+	waitNs := waitNs(s, v)
 	d := &CountsText{
-		Waiting: waitingText(s, v), Confidence: report.ConfidenceMedium,
+		Waiting: waitingText(s, v, waitNs), WaitNs: waitNs, Confidence: report.ConfidenceMedium,
 		Reasons: []string{"only counts of launches are known"},
 	}
 	switch v.Kind {
@@ -57,8 +63,6 @@ func DescribeCounts(s *rankstate.State) *CountsText {
 		d.Cause = fmt.Sprintf("all %d ranks launched the same number of each operation, so none is behind",
 			len(v.Census.Sides))
 		d.Why = equalCountsReason + linesText(s, v)
-	default:
-		return nil
 	}
 	return d
 }
@@ -69,31 +73,34 @@ const equalCountsReason = "cannot say which rank is wrong: a rank may pass anoth
 	"recording began after the calls"
 
 // waitingText says how many ranks wait, since when, and where the first of them is.
-func waitingText(s *rankstate.State, v *rankstate.CountsVerdict) string {
+func waitingText(s *rankstate.State, v *rankstate.CountsVerdict, waitNs int64) string {
 	if len(v.Waiting) == 0 {
 		return "no rank is known to wait"
 	}
-	waitNs := s.EndNs
-	for _, rank := range v.Waiting {
-		waitNs = min(waitNs, s.EndNs-waitsSince(s, v, rank))
-	}
-	text := fmt.Sprintf("%s %s waited for at least %s", units.CountWithNoun(int64(len(v.Waiting)), "rank"),
-		verbFor(v.Waiting, "has", "have"), units.FormatDuration(max(0, waitNs)))
+	who := units.CountWithNoun(int64(len(v.Waiting)), "rank") + " " + verbFor(v.Waiting, "has", "have")
 	if len(v.Waiting) == s.Communicators[v.Census.Communicator].Size {
-		text = fmt.Sprintf("all have waited for at least %s", units.FormatDuration(max(0, waitNs)))
+		who = "all have"
 	}
+	text := fmt.Sprintf("%s waited for at least %s", who, units.FormatDuration(waitNs))
 	if first := v.Waiting[0]; s.Ranks[first].Does != "" {
 		text += ": " + whereText(s, first)
 	}
 	return text
 }
 
-// waitsSince returns the time since which a rank waits at least, Unix ns.
-func waitsSince(s *rankstate.State, v *rankstate.CountsVerdict, rank int) int64 {
-	if since := s.Ranks[rank].SinceNs; since > 0 {
-		return min(since, v.Census.SinceNs)
+// waitNs returns the time for which all ranks of Waiting have waited at least, ns.
+func waitNs(s *rankstate.State, v *rankstate.CountsVerdict) int64 {
+	since := v.Census.SinceNs
+	for i, rank := range v.Waiting {
+		at := v.Census.SinceNs
+		if thread := s.Ranks[rank].SinceNs; thread > 0 {
+			at = min(at, thread)
+		}
+		if since = max(since, at); i == 0 {
+			since = at
+		}
 	}
-	return v.Census.SinceNs
+	return max(0, s.EndNs-since)
 }
 
 // unevenText says what different numbers of launches mean if all ranks wait for their GPUs.

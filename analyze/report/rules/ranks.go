@@ -67,9 +67,7 @@ func (s *Scan) countHits(kinds ...rankstate.CountsKind) []Hit {
 	}
 	d, v := hang.DescribeCounts(s.ranks), &s.ranks.Counted
 	h := Hit{Severity: SeverityProblem, Summary: d.Summary(), Confidence: d.Confidence, Reasons: d.Reasons}
-	wait := Evidence{
-		Ns: s.ranks.EndNs - v.Census.SinceNs, FirstNs: v.Census.SinceNs, lastNs: s.ranks.EndNs, Detail: d.Why,
-	}
+	wait := Evidence{Ns: d.WaitNs, FirstNs: s.ranks.EndNs - d.WaitNs, lastNs: s.ranks.EndNs, Detail: d.Why}
 	for _, rank := range v.Ranks[:min(len(v.Ranks), maxRankEvidence)] {
 		e := wait
 		e.ofRank(&s.ranks.Ranks[rank])

@@ -45,6 +45,8 @@ type Hit struct {
 	Reasons    []string   // reasons for a confidence below high
 	// FoldedInto is the rule of the finding that has this hit as a symptom; nil: the hit is a finding of its own.
 	FoldedInto *Rule
+	// IsOfJob reports that Summary says what happens to the job, and Evidence what its ranks do.
+	IsOfJob bool
 	// Explains has the IDs of the rules whose hits are folded into this one.
 	Explains []string
 

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"github.com/gpurec/gpurec/analyze/model/rankstate"
+	"github.com/gpurec/gpurec/analyze/model/threadstate"
 	"github.com/gpurec/gpurec/analyze/report/hang"
 )
 
@@ -17,6 +18,7 @@ func (s *Scan) silentHits() (hits []Hit) {
 		}
 		h := Hit{Severity: severity}
 		h.Summary, h.Confidence, h.Reasons = s.hang.DescribeSilence(list)
+		h.IsOfJob = list[0].Rank != threadstate.UnknownRank
 		if s.ranks != nil && s.ranks.Counted.Kind == rankstate.CountsEqual {
 			h.Summary += ". All ranks launched the same number of each collective: counters do not say which one differs"
 		}
