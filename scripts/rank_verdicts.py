@@ -31,7 +31,8 @@ BUILD = os.path.join(ROOT, "build")
 PROGRAM = os.path.join(BUILD, "simcuda", "ranks")
 LATE = ("host", "kernels", "copies")
 FAULTS = ("host", "kernels", "copies", "stop", "mismatch", "death")
-MISMATCHES = ("skip", "extra", "count", "type", "op")
+COUNTED = ("skip", "extra")  # mismatches that NCCL's counters show, also if gpurec comes later
+MISMATCHES = (*COUNTED, "count", "type", "op")
 ACCUSERS = ("straggler", "rank-missing", "collective-mismatch", "hang")
 PARALLEL_BYTES_PER_MS = 20e6  # copies of simcuda
 BATCH_BYTES = 1 << 20
@@ -58,6 +59,7 @@ class Job:
     jitter: float
     loss: int
     split: bool
+    sharded: bool
     early: bool  # the fault begins before gpurec attaches
 
     def text(self):
@@ -74,18 +76,28 @@ class Job:
         return min(max(12, 6 + 120 * step_ms / 1e3), 40)
 
     def step_kernels(self):
-        return FORWARD_KERNELS + 2 * self.buckets + 1
+        return 3 * self.buckets + 1 if self.sharded else FORWARD_KERNELS + 2 * self.buckets + 1
+
+    def hung_before(self):
+        """Reports whether the job hung before gpurec came. Then only counters of NCCL and stacks tell of the operation."""
+        return self.early and bool(self.kind) and self.kind not in LATE
 
     def says(self):
-        """Returns the rule, and patterns of the first line of the summary."""
+        """Returns the rules of which one must be first, and patterns of the first line of the summary."""
+        if self.hung_before():
+            return {
+                "stop": (("rank-missing", "hang"), (rf"rank {self.rank}\b", "read_shard")),
+                "death": (("rank-missing", "hang"), (rf"rank {self.rank}\b", "died|no process")),
+                "mismatch": (("rank-missing", "collective-mismatch", "hang"), (rf"rank {self.rank}\b",)),
+            }[self.kind]
         return {
-            "": (None, ()),
-            "host": ("straggler", (rf"rank {self.rank} is late", "its host")),
-            "kernels": ("straggler", (rf"rank {self.rank} is late", "its GPU")),
-            "copies": ("straggler", (rf"rank {self.rank} is late", "copies")),
-            "stop": ("rank-missing", (rf"rank {self.rank}\b", "read_shard")),
-            "death": ("rank-missing", (rf"rank {self.rank}\b", "died")),
-            "mismatch": ("collective-mismatch", (rf"rank {self.rank} calls something else",)),
+            "": ((), ()),
+            "host": (("straggler",), (rf"rank {self.rank} is late", "its host")),
+            "kernels": (("straggler",), (rf"rank {self.rank} is late", "its GPU")),
+            "copies": (("straggler",), (rf"rank {self.rank} is late", "copies")),
+            "stop": (("rank-missing",), (rf"rank {self.rank}\b", "read_shard")),
+            "death": (("rank-missing",), (rf"rank {self.rank}\b", "died")),
+            "mismatch": (("collective-mismatch",), (rf"rank {self.rank} calls something else",)),
         }[self.kind]
 
 
@@ -95,11 +107,13 @@ def draw(seed, ranks):
     job = Job(seed=seed, fault="", kind="", rank=rng.randrange(ranks), delay_ms=0, value=0,
               host_us=rng.randrange(2000, 12000), kernel_us=rng.randrange(100, 800), buckets=rng.randrange(2, 6),
               jitter=rng.choice([0.02, 0.1, 0.3]), loss=rng.choice([0, 1, 10]), split=rng.random() < 0.4,
-              early=rng.random() < 0.5)
+              sharded=False, early=rng.random() < 0.5)
+    job.sharded = not job.split and rng.random() < 0.4
     if seed % 2 == 0:
         return job
     job.kind = FAULTS[seed // 2 % len(FAULTS)]
-    job.fault = {"mismatch": rng.choice(MISMATCHES), "death": rng.choice(["kill", "exit"])}.get(job.kind, job.kind)
+    mismatches = COUNTED if job.early else MISMATCHES
+    job.fault = {"mismatch": rng.choice(mismatches), "death": rng.choice(["kill", "exit"])}.get(job.kind, job.kind)
     if job.fault in ("skip", "extra"):
         job.buckets = max(job.buckets, 3)  # of two alternating operations, none is known to be the skipped one
     if job.kind not in LATE:
@@ -134,6 +148,7 @@ class Target:
                    "--kernel-us", str(job.kernel_us), "--buckets", str(job.buckets), "--jitter", str(job.jitter),
                    "--loss", str(job.loss), "--count", self.count_path]
         command += ["--split"] if job.split else []
+        command += ["--sharded"] if job.sharded else []
         command += ["--fault", f"{job.rank} 5 {job.fault} {job.value}"] if job.fault else []
         with open(self.output_path, "w") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=env, start_new_session=True)
@@ -196,25 +211,23 @@ def judge(options, job, path):
     hits = json.loads(analyze(options, "rules --format json", path))["hits"]
     accused = [h for h in hits if h["rule"] in ACCUSERS and not h["folded_into"]]
     first = first_hit(analyze(options, "summary", path))
-    rule, patterns = job.says()
-    if not rule:
+    rules, patterns = job.says()
+    if not rules:
         ranks, hang = analyze(options, "ranks", path), analyze(options, "hang", path)
         if accused:
             return first, "false: " + accused[0]["what"]
-        if found := re.search(r"^VERDICT +(rank.*)", ranks, re.M):
+        if found := re.search(r"^VERDICT +((?:rank|network).*)", ranks, re.M):
             return first, "false: " + found[1]
-        if found := re.search(r"^(?:HANGS +(?!no hang)|fault +)(.*)", hang, re.M):
+        if found := re.search(r"^(?:HANGS\s+(?!\s|no hang)|fault\s+)(.*)", hang, re.M):
             return first, "false: " + found[1]
         return first, ""
-    others = [h for h in accused if h["rule"] != rule]
-    if f" {rule} " not in f" {first} ":
+    if not any(f" {rule} " in first for rule in rules):
         return first, "missed: " + first
     for pattern in patterns:
         if not re.search(pattern, first):
             return first, f"no {pattern!r}: {first}"
-    if others:
-        return first, "also: " + others[0]["what"]
-    return first, ""
+    others = [h for h in accused if h["rule"] not in (*rules, "hang")]
+    return first, "also: " + others[0]["what"] if others else ""
 
 
 def first_hit(summary):

@@ -1,7 +1,7 @@
 /*
  * ranks: one rank of a data-parallel job on simnccl, with known faults.
  *
- *   ranks [--steps N] [--buckets N] [--split] [--jitter X] [--seed N] [--host-us N] [--kernel-us N]
+ *   ranks [--steps N] [--buckets N] [--split] [--sharded] [--jitter X] [--seed N] [--host-us N] [--kernel-us N]
  *         [--bucket-kb N] [--loss N] [--start FILE] [--count FILE] [--fault "RANK STEP WHAT [VALUE]"]…
  *         [--faults FILE]
  *
@@ -146,7 +146,7 @@ static void join(struct job *j)
 
 static void refuse(void)
 {
-	fprintf(stderr, "usage: ranks [--steps N] [--buckets N] [--split] [--jitter X] [--seed N] [--host-us N] [--kernel-us N]\n"
+	fprintf(stderr, "usage: ranks [--steps N] [--buckets N] [--split] [--sharded] [--jitter X] [--seed N] [--host-us N] [--kernel-us N]\n"
 			"             [--bucket-kb N] [--loss N] [--start FILE] [--count FILE] [--fault \"RANK STEP WHAT [VALUE]\"]…\n"
 			"             [--faults FILE]\nfaults:");
 	for (int i = 0; i < FAULTS; i++)
@@ -161,7 +161,7 @@ static void read_options(struct job *j, int argc, char **argv)
 		{"steps", required_argument, NULL, 'n'},     {"buckets", required_argument, NULL, 'b'}, {"split", no_argument, NULL, 's'},
 		{"jitter", required_argument, NULL, 'j'},    {"seed", required_argument, NULL, 'r'},    {"host-us", required_argument, NULL, 'h'},
 		{"kernel-us", required_argument, NULL, 'k'}, {"bucket-kb", required_argument, NULL, 'B'}, {"start", required_argument, NULL, 'S'},
-		{"count", required_argument, NULL, 'C'},     {"loss", required_argument, NULL, 'l'},
+		{"count", required_argument, NULL, 'C'},     {"loss", required_argument, NULL, 'l'},     {"sharded", no_argument, NULL, 'd'},
 		{"fault", required_argument, NULL, 'f'},     {"faults", required_argument, NULL, 'F'},  {NULL, 0, NULL, 0},
 	};
 	for (int option; (option = getopt_long(argc, argv, "", list, NULL)) != -1;) {
@@ -169,6 +169,7 @@ static void read_options(struct job *j, int argc, char **argv)
 		case 'n': j->steps = atoi(optarg); break;
 		case 'b': j->buckets = atoi(optarg); break;
 		case 's': j->split = true; break;
+		case 'd': j->sharded = true; break;
 		case 'j': j->jitter = atof(optarg); break;
 		case 'r': j->random = strtoull(optarg, NULL, 0); break;
 		case 'h': j->host_ns = strtoull(optarg, NULL, 0) * 1000; break;

@@ -36,6 +36,7 @@ struct job {
 	int steps, buckets;
 	int loss;                /* the host waits for the GPU after so many steps; 0: it only limits the queue */
 	bool split;              /* a second communicator of pairs of ranks */
+	bool sharded;            /* steps as of FSDP: layers are gathered and scattered */
 	double jitter;           /* of host and kernels, relative */
 	uint64_t host_ns, kernel_ns, bucket_bytes, batch_bytes;
 	uint64_t random;         /* never 0 */

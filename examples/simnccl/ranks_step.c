@@ -104,7 +104,7 @@ PART augment(struct job *j)
 	double ms;
 	rank_sleep_ns((uint64_t)((double)j->host_ns * jitter(j)));
 	if (fault_acts(j, HOST, true, &ms))
-		rank_sleep_ns((uint64_t)(ms * 1e6));
+		rank_sleep_ns((uint64_t)(ms * 1e6 * jitter(j)));
 }
 
 /* The job stands still here: the rank reads from a pipe that gets no data. */
@@ -126,7 +126,8 @@ PART end_process(struct job *j)
 
 PART upload_batch(struct job *j)
 {
-	uint64_t bytes = (uint64_t)((double)j->batch_bytes * factor(j, COPIES));
+	double times = factor(j, COPIES);
+	uint64_t bytes = (uint64_t)((double)j->batch_bytes * (times > 1 ? times * jitter(j) : 1));
 	uint64_t room = j->batch_bytes * 16;
 	for (uint64_t n; bytes > 0; bytes -= n) {
 		n = bytes < room ? bytes : room;
@@ -180,6 +181,13 @@ PART reduce_bucket(struct job *j, int bucket)
 	CALL(ncclGroupEnd);
 }
 
+/* The main stream goes on after the last operation of the communication stream. */
+static void wait_for_communication(struct job *j)
+{
+	CALL(cuEventRecord, j->reduced, j->communication);
+	CALL(cuStreamWaitEvent, j->main, j->reduced, 0);
+}
+
 PART backward(struct job *j)
 {
 	bool swapped = j->pair && acts(j, ORDER);
@@ -198,8 +206,45 @@ PART backward(struct job *j)
 		if (!swapped)
 			all_reduce(j, j->pair, 1024, j->communication);
 	}
-	CALL(cuEventRecord, j->reduced, j->communication);
-	CALL(cuStreamWaitEvent, j->main, j->reduced, 0);
+	wait_for_communication(j);
+}
+
+PART gather_layer(struct job *j)
+{
+	void *at = (void *)(uintptr_t)j->gradients;
+	CALL(ncclAllGather, at, at, j->bucket_bytes / 4 / (size_t)j->size, ncclFloat32, j->world, j->communication);
+	wait_for_communication(j);
+}
+
+PART scatter_layer(struct job *j, int layer)
+{
+	void *at = (void *)(uintptr_t)j->gradients;
+	size_t count = j->bucket_bytes / 4 / (size_t)j->size;
+	CALL(cuEventRecord, j->ready, j->main);
+	CALL(cuStreamWaitEvent, j->communication, j->ready, 0);
+	if (layer == 0 && acts(j, COUNT))
+		count /= 2;
+	if (layer == 0 && acts(j, SKIP))
+		return;
+	if (layer == 0 && acts(j, EXTRA))
+		log_stats(j);
+	CALL(ncclReduceScatter, at, at, count, layer == 0 && acts(j, TYPE) ? ncclFloat16 : ncclFloat32,
+	     layer == 0 && acts(j, OPERATOR) ? ncclMax : ncclSum, j->world, j->communication);
+}
+
+/* As FSDP does: each layer is gathered before its forward and its backward pass, and its gradients are scattered. */
+PART sharded_pass(struct job *j)
+{
+	for (int layer = 0; layer < j->buckets; layer++) {
+		gather_layer(j);
+		launch(j, j->forward, 1);
+	}
+	for (int layer = j->buckets - 1; layer >= 0; layer--) {
+		gather_layer(j);
+		launch(j, j->backward, 2);
+		scatter_layer(j, layer);
+	}
+	wait_for_communication(j);
 }
 
 PART optimizer(struct job *j)
@@ -230,8 +275,12 @@ __attribute__((noinline)) void job_step(struct job *j)
 	read_shard(j);
 	end_process(j);
 	upload_batch(j);
-	forward(j);
-	backward(j);
+	if (j->sharded) {
+		sharded_pass(j);
+	} else {
+		forward(j);
+		backward(j);
+	}
 	optimizer(j);
 	limit_queue(j);
 	read_loss(j);

@@ -96,31 +96,9 @@ func compute(t *timeline.Timeline, w query.Window, untilNs int64) (*Activity, er
 	}
 	replaying.Lock()
 	defer replaying.Unlock()
-	labels := new(labelTable)
-	timing, err := readEventTiming(t)
+	read, labels, err := newReplay(t, untilNs)
 	if err != nil {
-		return nil, t.WrapReadError(err)
-	}
-	contexts, several, err := readOnlyContexts(t)
-	if err != nil {
-		return nil, t.WrapReadError(err)
-	}
-	var peers timeline.PeerCopies
-	if several {
-		if peers, err = t.ReadPeerCopies(); err != nil {
-			return nil, t.WrapReadError(err)
-		}
-	}
-	memory := sync.Pool{New: func() any {
-		return &replayMemory{
-			rows:  &callRows{t: t, labels: labels, timing: timing, contexts: contexts, peers: peers},
-			spare: make(chan []Call, 4),
-		}
-	}}
-	read := func(to Consumer) error {
-		m := memory.Get().(*replayMemory)
-		defer memory.Put(m)
-		return t.WrapReadError(mergeRows(t, m, untilNs, to))
+		return nil, err
 	}
 	plan, err := findBest(read, recordedChannels(t), Options{
 		Gaps: recordedGaps(t), Window: Window(w), untilNs: untilNs, keepsOperations: true,
@@ -143,6 +121,37 @@ func compute(t *timeline.Timeline, w query.Window, untilNs int64) (*Activity, er
 		a.shared[durationKey{d.Pid, labelKey{d.Op, d.Label}}] = d.IsShared
 	}
 	return a, nil
+}
+
+// newReplay returns a Source of the calls and samples of a recording up to a time, Unix ns, and the labels of its calls. 0
+// means all of it. It returns errors of reading the recording.
+func newReplay(t *timeline.Timeline, untilNs int64) (Source, *labelTable, error) {
+	labels := new(labelTable)
+	timing, err := readEventTiming(t)
+	if err != nil {
+		return nil, nil, t.WrapReadError(err)
+	}
+	contexts, several, err := readOnlyContexts(t)
+	if err != nil {
+		return nil, nil, t.WrapReadError(err)
+	}
+	var peers timeline.PeerCopies
+	if several {
+		if peers, err = t.ReadPeerCopies(); err != nil {
+			return nil, nil, t.WrapReadError(err)
+		}
+	}
+	memory := sync.Pool{New: func() any {
+		return &replayMemory{
+			rows:  &callRows{t: t, labels: labels, timing: timing, contexts: contexts, peers: peers},
+			spare: make(chan []Call, 4),
+		}
+	}}
+	return func(to Consumer) error {
+		m := memory.Get().(*replayMemory)
+		defer memory.Put(m)
+		return t.WrapReadError(mergeRows(t, m, untilNs, to))
+	}, labels, nil
 }
 
 // recordedChannels returns the channels of a recording.

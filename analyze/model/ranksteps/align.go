@@ -30,7 +30,7 @@ func (r *Reader) Finish() *Survey {
 	for _, id := range slices.Sorted(maps.Keys(groups)) {
 		addGroup(s, groups[id])
 	}
-	s.Operations = r.finishOperations(float64(most))
+	s.Steps, s.Operations = most, r.finishOperations(float64(most))
 	return s
 }
 
@@ -46,31 +46,63 @@ func addGroup(s *Survey, group []*rank) {
 		isNumbered = isNumbered && k.isNumbered
 	}
 	group = slices.DeleteFunc(group, func(k *rank) bool { return float64(len(k.steps)) < leastShare*float64(most) })
-	common, timed := make(map[stepKey]int), make(map[stepKey]int)
+	common := make(map[stepKey]int)
 	for _, k := range group {
 		for i := range k.steps {
 			common[k.keyOf(i)]++
-			if k.hasGPU && k.timed[i] {
-				timed[k.keyOf(i)]++
+		}
+	}
+	isCommon := func(k *rank, i int) bool { return !isNumbered || common[k.keyOf(i)] >= len(group) }
+	add := func(all []straggler.Series, basis straggler.Basis, has func(k *rank, i int) bool) {
+		for _, k := range group {
+			series := &all[k.member]
+			series.Signature, series.IsNumbered, series.Basis = k.mix, isNumbered, basis
+			for i := range k.steps {
+				if isCommon(k, i) && has(k, i) {
+					series.Steps = append(series.Steps, k.stepOf(i, basis))
+				}
 			}
 		}
 	}
-	hasGPU := isNumbered && countOf(timed, len(group)) >= leastTimed
+	always := func(*rank, int) bool { return true }
+	if isNumbered && s.isOneHost(group) {
+		setWaits(group)
+	}
+	arrived, timed := timedSteps(group, hasWait), timedSteps(group, hasTimes)
+	arrivedSteps, fullSteps := countOf(arrived, len(group)), countOf(timed, len(group))
+	switch {
+	case arrivedSteps >= leastTimed && arrivedSteps >= fullSteps:
+		add(s.Series, straggler.BasisArrivals, func(k *rank, i int) bool { return arrived[k.keyOf(i)] >= len(group) })
+		add(s.hostSeries(), straggler.BasisHost, always)
+		return
+	case isNumbered && fullSteps >= leastTimed:
+		add(s.Series, straggler.BasisGPU, func(k *rank, i int) bool { return timed[k.keyOf(i)] >= len(group) })
+		return
+	}
+	add(s.Series, straggler.BasisHost, always)
 	for _, k := range group {
-		series := &s.Series[k.member]
-		series.Signature, series.IsNumbered, series.HasGPU = k.mix, isNumbered, hasGPU
-		for i := range k.steps {
-			key := k.keyOf(i)
-			if isNumbered && common[key] < len(group) || hasGPU && timed[key] < len(group) {
-				continue
-			}
-			series.Steps = append(series.Steps, k.stepOf(i))
-		}
-		if k.hasGPU && !hasGPU {
+		if k.hasGPU {
 			s.Ranks[k.member].GPUMissing = "too few steps have GPU times on all ranks"
 		}
 	}
 }
+
+// timedSteps counts the ranks of a group that have each step.
+func timedSteps(group []*rank, has func(k *rank, i int) bool) map[stepKey]int {
+	counts := make(map[stepKey]int)
+	for _, k := range group {
+		for i := range k.steps {
+			if has(k, i) {
+				counts[k.keyOf(i)]++
+			}
+		}
+	}
+	return counts
+}
+
+// hasWait reports whether the waits in a step are known by arrivals, hasTimes whether all its kernels have times.
+func hasWait(k *rank, i int) bool  { return k.waits != nil && k.waits[i] >= 0 }
+func hasTimes(k *rank, i int) bool { return k.hasGPU && k.timed[i] }
 
 // countOf returns the number of steps that a number of ranks have.
 func countOf(steps map[stepKey]int, ranks int) (n int) {
@@ -85,17 +117,23 @@ func countOf(steps map[stepKey]int, ranks int) (n int) {
 func (r *rank) keyOf(i int) stepKey { return stepKey{r.sequences[i], r.sequences[i+1]} }
 
 // stepOf returns step i.
-func (r *rank) stepOf(i int) straggler.Step {
+func (r *rank) stepOf(i int, basis straggler.Basis) straggler.Step {
 	s, ns := &r.steps[i], r.starts[i+1]-r.starts[i]
+	collectiveNs := s.collectiveNs
+	if basis == straggler.BasisArrivals {
+		collectiveNs = r.waits[i]
+	}
 	return straggler.Step{
 		AtNs:             r.starts[i],
 		DurNs:            ns,
 		BlockedNs:        min(s.blockedNs, ns),
 		HostCollectiveNs: min(s.hostCollectiveNs, ns),
 		HostCopyNs:       min(s.hostCopyNs, max(0, ns-s.blockedNs)),
-		CollectiveNs:     min(s.collectiveNs, ns),
+		CollectiveNs:     min(collectiveNs, ns),
 		KernelNs:         s.kernelNs,
 		CopyNs:           s.copyNs,
+		CoveredNs:        s.coveredNs,
+		CopyBytes:        s.copyBytes,
 		Kernels:          s.kernels,
 	}
 }

@@ -23,6 +23,7 @@ const (
 // hostCall is a call in which the host may be blocked.
 type hostCall struct {
 	startNs, durNs int64
+	bytes          int64 // copied between host and device
 	kind           callKind
 }
 
@@ -52,7 +53,7 @@ type callReader struct {
 	launches         bool // long launches count; they do not if only some of them are recorded
 	kind, name, copy format.Strings
 	start, dur       []int64
-	parent           []int64
+	parent, bytes    []int64
 	pid, flags       []int32
 }
 
@@ -79,6 +80,7 @@ func (r *callReader) addGroup(g *format.Group, byPid map[int32]*rank) {
 		r.parent,
 	)
 	r.pid, r.flags = g.Int32("pid", r.pid), g.Int32("flags", r.flags)
+	r.bytes = g.Int64("bytes", r.bytes)
 	if g.Err() != nil {
 		return
 	}
@@ -102,8 +104,12 @@ func (r *callReader) addGroup(g *format.Group, byPid map[int32]*rank) {
 			if r.parent[i] != 0 {
 				continue
 			}
-			if r.copy.At(i) != "DtoH" { // a copy to the host waits for the work before it
+			direction := r.copy.At(i)
+			if direction != "DtoH" { // a copy to the host waits for the work before it
 				c.kind = callCopy
+			}
+			if direction == "DtoH" || direction == "HtoD" {
+				c.bytes = max(0, r.bytes[i])
 			}
 		case format.KindLaunch:
 			if !r.launches || c.durNs < longLaunchNs {
@@ -121,6 +127,9 @@ func (r *callReader) addGroup(g *format.Group, byPid map[int32]*rank) {
 func (r *rank) addCalls() {
 	for i := range r.calls {
 		c := &r.calls[i]
+		if s := r.stepAt(c.startNs); s >= 0 {
+			r.steps[s].copyBytes += c.bytes
+		}
 		r.addSpan(c.startNs, c.startNs+c.durNs, func(s *stepSum, ns int64) {
 			switch c.kind {
 			case callCopy:

@@ -83,6 +83,12 @@ func addGPUTimes(t *timeline.Timeline, w query.Window, byPid map[int32]*rank) er
 	if len(t.Facts.Channels) == 0 || len(ranks) == 0 {
 		return nil
 	}
+	for _, k := range ranks {
+		for i := range k.steps {
+			from, to := k.starts[i], k.starts[i+1]
+			k.steps[i].coveredNs = to - from - t.UnrecordedLaunchNs(from, to)
+		}
+	}
 	a, err := activity.Of(t, w)
 	if err != nil {
 		return err
@@ -264,6 +270,17 @@ func (g *gpuRank) finish() {
 			p := places[sum].next(n.step)
 			places[sum] = p
 			sum.addKernel(g.operations[n.operation].Sequence, p.place, n.fromNs, n.toNs-n.fromNs, exposed)
+		}
+	}
+	g.sumTimed()
+}
+
+// sumTimed sums up the steps whose collectives all have times.
+func (g *gpuRank) sumTimed() {
+	for i, timed := range g.timed {
+		if ns := g.starts[i+1] - g.starts[i]; timed {
+			g.out.TimedNs += ns
+			g.out.ExposedNs += min(ns, g.steps[i].collectiveNs)
 		}
 	}
 }

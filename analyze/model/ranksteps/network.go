@@ -13,7 +13,7 @@ const (
 	leastRise    = 1.5  // times the value before: kernels next to a transfer make it longer, too
 	spreadsOfIt  = 3    // median deviations that it exceeds
 	leastOfStep  = 0.02 // of a step that it costs
-	leastOfPeers = 1.5  // times the transfer of other communicators of equal size
+	leastOfPeers = 3    // times the transfer of other communicators of equal size: the ends of transfers are bounds
 	leastPeers   = 3    // communicators of equal size, with the slow one
 )
 
@@ -29,11 +29,11 @@ type SlowNetwork struct {
 }
 
 // FindSlowNetwork returns the operations whose transfer rose, or is slower than on other communicators, the most
-// expensive first. It needs GPU times. stepNs is the duration of a step, and steps their number.
-func (s *Survey) FindSlowNetwork(stepNs float64, steps int) (list []SlowNetwork) {
+// expensive first. It needs GPU times. stepNs is the duration of a step.
+func (s *Survey) FindSlowNetwork(stepNs float64) (list []SlowNetwork) {
 	for i := range s.Operations {
 		o := &s.Operations[i]
-		perStep := float64(o.Count) / float64(max(1, steps))
+		perStep := float64(o.Count) / float64(max(1, s.Steps))
 		if n, ok := s.findRise(i); ok && n.CostNs >= leastOfStep*stepNs {
 			list = append(list, n)
 			continue

@@ -45,6 +45,8 @@ type rank struct {
 	operations  []collective.Operation // of the process, while its recording is read
 	sums        []*operationSum        // of operations
 	calls       []hostCall             // while its recording is read
+	arrivals    []arrival
+	waits       []int64 // by step: in collectives, by arrivals, ns; -1: unknown
 }
 
 // stepSum has the times of a step, ns.
@@ -52,6 +54,8 @@ type stepSum struct {
 	blockedNs, hostCopyNs          int64
 	hostCollectiveNs               int64 // part of blockedNs
 	collectiveNs, kernelNs, copyNs int64
+	coveredNs                      int64 // in which launches were recorded
+	copyBytes                      int64 // between host and device
 	kernels, collectives           int32
 }
 
@@ -98,6 +102,9 @@ func (r *Reader) Add(t *timeline.Timeline, i int) error {
 		r.findSteps(byPid[pid], survey)
 	}
 	if err := addGPUTimes(t, r.opt.NarrowWindow(t.RecordingWindow()), byPid); err != nil {
+		return err
+	}
+	if err := addArrivals(t, survey, byPid, r.job.Recordings[i].ShiftNs); err != nil {
 		return err
 	}
 	for _, k := range byPid {

@@ -1,6 +1,8 @@
 package ranksteps
 
 import (
+	"slices"
+
 	"github.com/gpurec/gpurec/analyze/model/collective"
 	"github.com/gpurec/gpurec/analyze/model/job"
 	"github.com/gpurec/gpurec/analyze/model/straggler"
@@ -11,8 +13,13 @@ type Survey struct {
 	Job    *job.Job
 	Ranks  []Rank             // by member of the job
 	Series []straggler.Series // by member of the job; without steps if none were found
+	// HostSeries are Series with host times only, for ranks whose Series has starts of kernels on the GPU. They show a host
+	// that is late for an operation without a known start. nil: Series has no such ranks.
+	HostSeries []straggler.Series
 	// Operations are the operations of all communicators, those with the most bytes first.
 	Operations []Operation
+	// Steps is the number of steps of the rank with the most.
+	Steps int
 	// RanksWithGPUTimes is the number of ranks whose GPU times are known.
 	RanksWithGPUTimes int
 }
@@ -32,6 +39,9 @@ type Rank struct {
 	ByLaunches bool
 	// Collectives is the number of collectives of all communicators, Timed the number with GPU times.
 	Collectives, Timed int64
+	// TimedNs is the time of the steps whose collectives all have GPU times, ExposedNs the part of it in which only
+	// collectives ran on the GPU.
+	TimedNs, ExposedNs int64
 	// GPUMissing explains why a rank has no GPU times, "" if it has.
 	GPUMissing string
 }
@@ -64,4 +74,21 @@ type Transfer struct {
 	Ns       int64
 	Ranks    int // with a known time
 	Place    int // among the equal operations of its step, from 0
+}
+
+// hostSeries returns HostSeries, which it makes if necessary.
+func (s *Survey) hostSeries() []straggler.Series {
+	if s.HostSeries == nil {
+		s.HostSeries = slices.Clone(s.Series)
+		for i := range s.HostSeries {
+			s.HostSeries[i].Steps = nil
+		}
+	}
+	return s.HostSeries
+}
+
+// isOneHost reports whether some ranks are on one host.
+func (s *Survey) isOneHost(group []*rank) bool {
+	members := s.Job.Members
+	return !slices.ContainsFunc(group, func(k *rank) bool { return members[k.member].Host != members[group[0].member].Host })
 }

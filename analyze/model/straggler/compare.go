@@ -11,7 +11,7 @@ type group struct {
 	members []int // indices of the series
 	list    []*Series
 	steps   int
-	hasGPU  bool
+	basis   Basis
 }
 
 // groupsOf groups ranks by signature, and cuts them to the steps that all of a group have. Ranks whose GPU times
@@ -22,12 +22,15 @@ func groupsOf(all []Series) (groups []*group) {
 		s := &all[i]
 		g := bySignature[s.Signature]
 		if g == nil {
-			g = &group{hasGPU: true}
+			g = &group{basis: s.Basis}
 			bySignature[s.Signature] = g
 			groups = append(groups, g)
 		}
 		cut := *s
-		g.members, g.list, g.hasGPU = append(g.members, i), append(g.list, &cut), g.hasGPU && s.HasGPU
+		g.members, g.list = append(g.members, i), append(g.list, &cut)
+		if s.Basis != g.basis {
+			g.basis = BasisHost
+		}
 	}
 	for _, g := range groups {
 		g.align()
@@ -39,7 +42,7 @@ func groupsOf(all []Series) (groups []*group) {
 func (g *group) align() {
 	first, end, isNumbered := int64(math.MinInt64), int64(math.MaxInt64), true
 	for _, s := range g.list {
-		s.HasGPU = g.hasGPU
+		s.Basis = g.basis
 		isNumbered = isNumbered && s.IsNumbered
 		first, end = max(first, s.First), min(end, s.First+int64(len(s.Steps)))
 	}
@@ -109,6 +112,9 @@ func median(values, buffer []float64) float64 {
 	return (buffer[(n-1)/2] + buffer[n/2]) / 2
 }
 
+// ofNormal is the number of median absolute deviations in a standard deviation of normal values.
+const ofNormal = 1.4826
+
 // spread returns the standard deviation of values by their median absolute deviation, which outliers do not
 // change.
 func spread(values, buffer []float64) float64 {
@@ -117,6 +123,5 @@ func spread(values, buffer []float64) float64 {
 	for i, v := range values {
 		away[i] = math.Abs(v - m)
 	}
-	const ofNormal = 1.4826 // standard deviations in a median absolute deviation
 	return ofNormal * median(away, buffer)
 }

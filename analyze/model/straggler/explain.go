@@ -33,6 +33,7 @@ type Reason struct {
 	// Factor is the quantity as a multiple of the other ranks': time in kernels, their number, time in copies.
 	// 0: unknown.
 	Factor float64
+	Bytes  float64 // of CauseCopies: copied in a step, more than on the other ranks; 0: no more, or their times explain it
 }
 
 // Verdict says that a rank is late.
@@ -51,7 +52,7 @@ type Verdict struct {
 	SinceNs          int64
 	FromNs, ToNs     int64    // times of these steps, Unix ns
 	Reasons          []Reason // the largest first; never empty
-	HasGPU           bool     // found by GPU times; otherwise by the host's
+	Basis            Basis
 }
 
 // explain returns the verdict about rank r, which is late in the steps from to to.
@@ -65,7 +66,7 @@ func (g *group) explain(own *table, r, from, to int) (v Verdict, ok bool) {
 	s := g.list[r]
 	v = Verdict{
 		Series: g.members[r], LateNs: median(own.excess[r][from:to], buffer), StepNs: g.stepNs(r, from, to),
-		OthersNs: median(own.typical[r][from:to], buffer), FromStep: from, ToStep: to, HasGPU: g.hasGPU,
+		OthersNs: median(own.typical[r][from:to], buffer), FromStep: from, ToStep: to, Basis: g.basis,
 		FromNs: s.Steps[from].AtNs, ToNs: s.Steps[to-1].AtNs + s.Steps[to-1].DurNs,
 	}
 	if since {
@@ -128,42 +129,108 @@ func (g *group) gain(own *table, r, from, to int, late float64) float64 {
 
 // reasons explains a lateness. Causes that explain a small part of it are left out.
 func (g *group) reasons(r, from, to int, late float64) []Reason {
-	buffer := make([]float64, g.steps)
-	excess := func(m Measure) (more, factor float64) {
-		t := g.compare(m)
-		more = median(t.excess[r][from:to], buffer)
-		if typical := median(t.typical[r][from:to], buffer); typical > 0 {
-			factor = (typical + more) / typical
+	host, _ := g.excess(MeasureHost, r, from, to)
+	list := []Reason{{Cause: CauseHost, Ns: host}}
+	switch g.basis {
+	case BasisArrivals:
+		list = append(list, g.copiesOfSums(r, from, to))
+		ns, factor := g.excessOfSums(r, from, to, kernelNs)
+		_, operations := g.excessOfSums(r, from, to, kernelCount)
+		list = append(list, Reason{Cause: causeOfKernels(factor, operations), Ns: ns, Factor: factor})
+	default:
+		ns, factor := g.excess(MeasureCopyNs, r, from, to)
+		list = append(list, Reason{Cause: CauseCopies, Ns: ns, Factor: factor})
+		if g.basis == BasisGPU {
+			ns, factor = g.excess(MeasureKernelNs, r, from, to)
+			_, operations := g.excess(MeasureKernels, r, from, to)
+			list = append(list, Reason{Cause: causeOfKernels(factor, operations), Ns: ns, Factor: factor})
 		}
-		return more, factor
 	}
-	var list []Reason
-	add := func(c Cause, ns, factor float64) {
-		if ns >= leastExplained*late {
-			list = append(list, Reason{c, ns, factor})
-		}
-	}
-	host, _ := excess(MeasureHost)
-	copies, copyFactor := excess(MeasureCopyNs)
-	add(CauseHost, host, 0)
-	add(CauseCopies, copies, copyFactor)
-	if g.hasGPU {
-		ns, factor := excess(MeasureKernelNs)
-		cause := CauseGPU
-		if _, operations := excess(MeasureKernels); operations-1 > (factor-1)/2 {
-			cause = CauseWork
-		}
-		add(cause, ns, factor)
-	}
+	list = slices.DeleteFunc(list, func(r Reason) bool { return r.Ns < leastExplained*late })
 	sum := 0.0
 	for i := range list {
+		list[i].Ns = min(list[i].Ns, late) // operations overlap, and wait for each other
 		sum += list[i].Ns
 	}
 	if sum < leastAltogether*late {
-		return []Reason{{Cause: CauseUnknown, Ns: late}}
+		rest := Reason{Cause: CauseUnknown, Ns: late}
+		if g.basis == BasisArrivals && host < leastExplained*late {
+			// Its GPU gets to the collectives late, and neither its host nor its copies say why.
+			_, launches := g.excessOfSums(r, from, to, kernelCount)
+			rest.Cause = causeOfKernels(leastMore, launches)
+		}
+		return []Reason{rest}
 	}
 	sortReasons(list)
 	return list
+}
+
+// leastMore is the factor of the number of launches from which on a rank has more work, if the times of its kernels are not
+// known.
+const leastMore = 1.4
+
+// causeOfKernels returns the cause of a longer time in kernels, by the factors of the time and of the number of launches.
+func causeOfKernels(time, launches float64) Cause {
+	if launches-1 > (time-1)/2 {
+		return CauseWork
+	}
+	return CauseGPU
+}
+
+// excess returns by how much a measure of rank r exceeds that of the others in the median step, and the quantity as a
+// multiple of theirs; 0: unknown.
+func (g *group) excess(m Measure, r, from, to int) (more, factor float64) {
+	t, buffer := g.compare(m), make([]float64, g.steps)
+	more = median(t.excess[r][from:to], buffer)
+	if typical := median(t.typical[r][from:to], buffer); typical > 0 {
+		factor = (typical + more) / typical
+	}
+	return more, factor
+}
+
+// fastestCopy is an upper bound of the speed of copies between host and device in bytes/ns: PCIe 5.0 with 16 lanes, without
+// the overhead of its packets.
+const fastestCopy = 63
+
+// copiesOfSums compares the copies of rank r by their times on the GPU, and by their bytes. Copies of unknown time take at
+// least as long as the fastest ones.
+func (g *group) copiesOfSums(r, from, to int) Reason {
+	ns, factor := g.excessOfSums(r, from, to, copyNs)
+	bytes, byBytes := g.excessOfSums(r, from, to, copyBytes)
+	if least := bytes / fastestCopy; least > ns {
+		return Reason{Cause: CauseCopies, Ns: least, Factor: byBytes, Bytes: bytes}
+	}
+	return Reason{Cause: CauseCopies, Ns: ns, Factor: factor}
+}
+
+// kernelNs, kernelCount, copyNs and copyBytes return quantities of a step, and the time in which they were recorded, ns.
+func kernelNs(s *Step) (value, ofNs int64)    { return s.KernelNs, s.CoveredNs }
+func kernelCount(s *Step) (value, ofNs int64) { return int64(s.Kernels), s.CoveredNs }
+func copyNs(s *Step) (value, ofNs int64)      { return s.CopyNs, s.DurNs }
+func copyBytes(s *Step) (value, ofNs int64)   { return s.CopyBytes, s.DurNs }
+
+// excessOfSums is excess for a quantity that most steps have in part only. It compares the mean quantity of a step.
+func (g *group) excessOfSums(r, from, to int, quantity func(*Step) (value, ofNs int64)) (more, factor float64) {
+	means := make([]float64, 0, len(g.list))
+	mine := 0.0
+	for q, s := range g.list {
+		var sum, of, all int64
+		for i := from; i < to; i++ {
+			value, ns := quantity(&s.Steps[i])
+			sum, of, all = sum+value, of+ns, all+s.Steps[i].DurNs
+		}
+		mean := float64(sum) / float64(max(1, of)) * float64(all) / float64(max(1, to-from))
+		if q == r {
+			mine = mean
+		} else {
+			means = append(means, mean)
+		}
+	}
+	typical := median(means, nil)
+	if typical > 0 {
+		factor = mine / typical
+	}
+	return mine - typical, factor
 }
 
 // sortReasons orders reasons by their part, the largest first.

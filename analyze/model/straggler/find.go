@@ -19,6 +19,9 @@ const (
 	usualShare      = 0.8   // of the steps in which one of few ranks is late
 	leastExplained  = 0.3   // of the lateness, below which a cause is not one
 	leastAltogether = 0.5   // of the lateness that all causes together explain
+	leastOfSpread   = 1.5   // times the spread of the windows in which a rank is late
+	leastOfOthers   = 3     // times the spread of the other windows
+	leastOthers     = 3     // other windows, below which their spread is unknown
 )
 
 // Figures are the medians of a rank over all compared steps, ns.
@@ -42,15 +45,19 @@ type Result struct {
 	Groups []int
 	// IsTooShort reports that no group has enough steps for a verdict.
 	IsTooShort bool
-	HasGPU     bool // all groups were compared by GPU times
+	Basis      Basis // of all groups, BasisHost if they differ
 }
 
 // Find compares the ranks of a job.
 func Find(all []Series) *Result {
-	out := &Result{Figures: make([]Figures, len(all)), IsTooShort: true, HasGPU: len(all) > 0}
+	out := &Result{Figures: make([]Figures, len(all)), IsTooShort: true}
 	for n, g := range groupsOf(all) {
 		out.Groups = append(out.Groups, len(g.list))
-		out.HasGPU = out.HasGPU && g.hasGPU
+		if n == 0 {
+			out.Basis = g.basis
+		} else if g.basis != out.Basis {
+			out.Basis = BasisHost
+		}
 		own := g.compare(MeasureOwn)
 		for r, i := range g.members {
 			out.Figures[i] = g.figures(r, &own)
@@ -102,6 +109,13 @@ func (g *group) addFactors(list []Figures) {
 		return
 	}
 	buffer := make([]float64, g.steps)
+	if g.basis == BasisArrivals {
+		for r, i := range g.members {
+			_, list[i].KernelFactor = g.excessOfSums(r, 0, g.steps, kernelNs)
+			_, list[i].CopyFactor = g.excessOfSums(r, 0, g.steps, copyNs)
+		}
+		return
+	}
 	factor := func(t *table, r int) float64 {
 		typical := median(t.typical[r], buffer)
 		if typical <= 0 {
@@ -113,7 +127,7 @@ func (g *group) addFactors(list []Figures) {
 	for r, i := range g.members {
 		list[i].CopyFactor = factor(&copies, r)
 	}
-	if !g.hasGPU {
+	if g.basis == BasisHost {
 		return
 	}
 	kernels := g.compare(MeasureKernelNs)
@@ -128,14 +142,15 @@ func (g *group) judge(own *table) (list []Verdict) {
 	windows := g.steps / size
 	limits := g.spreadLimits(own, size, windows)
 	for r := range g.list {
-		late := make([]float64, windows)
+		late, all := make([]float64, windows), make([]float64, windows)
 		for w := range windows {
-			if ns, ok := g.isLate(own, r, w*size, (w+1)*size, limits[w]); ok {
+			ns, ok := g.isLate(own, r, w*size, (w+1)*size, limits[w])
+			if all[w] = ns; ok {
 				late[w] = ns
 			}
 		}
 		from, to, sum := latestRun(late)
-		if to-from < 2 || sum*float64(size) < leastShare*g.timeNs(r) {
+		if to-from < 2 || sum*float64(size) < leastShare*g.timeNs(r) || isUsual(all, from, to) {
 			continue
 		}
 		end := to * size
@@ -149,6 +164,26 @@ func (g *group) judge(own *table) (list []Verdict) {
 		}
 	}
 	return list
+}
+
+// isUsual reports whether a run of windows is late only as much as hosts vary for some seconds, for example because another
+// program uses a processor: the mean of the run hardly exceeds the spread within it, or that of the other windows around 0.
+func isUsual(late []float64, from, to int) bool {
+	buffer := make([]float64, len(late))
+	mean := 0.0
+	for _, ns := range late[from:to] {
+		mean += ns / float64(to-from)
+	}
+	if mean < leastOfSpread*spread(late[from:to], buffer) {
+		return true
+	}
+	var others []float64
+	for w, ns := range late {
+		if w < from || w >= to {
+			others = append(others, math.Abs(ns))
+		}
+	}
+	return len(others) >= leastOthers && mean < leastOfOthers*ofNormal*median(others, buffer)
 }
 
 // spreadLimits returns, for each window, what the own spread of many ranks allows.

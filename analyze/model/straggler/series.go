@@ -9,9 +9,21 @@ type Series struct {
 	// on all ranks.
 	First      int64
 	IsNumbered bool
-	HasGPU     bool // the GPU's times are known: the fields of Step about the GPU are valid
+	Basis      Basis
 	Steps      []Step
 }
+
+// Basis says which times of a rank are known.
+type Basis uint8
+
+// Bases. Ranks are compared by what all of them have.
+const (
+	BasisHost Basis = iota // times of the host: the fields of Step about the GPU are not valid
+	// BasisArrivals adds the starts of kernels of NCCL. Step.CollectiveNs is the time from the start of a rank's kernel
+	// until the kernel of the last rank started. Step.KernelNs has the launches that were recorded in Step.CoveredNs.
+	BasisArrivals
+	BasisGPU // adds the times of all kernels of NCCL, and of the other operations as far as they are known
+)
 
 // Step has the times of one step in ns, and counts. AtNs is Unix ns on the clock of the rank's host.
 type Step struct {
@@ -25,7 +37,11 @@ type Step struct {
 	// CollectiveNs is the time of the GPU in which only kernels of NCCL ran. KernelNs and CopyNs are its times in
 	// other kernels and in copies.
 	CollectiveNs, KernelNs, CopyNs int64
-	Kernels                        int32 // launched, without those of NCCL
+	// CoveredNs is the part of the step in which launches were recorded.
+	CoveredNs int64
+	// CopyBytes is what calls of the step copy between host and device.
+	CopyBytes int64
+	Kernels   int32 // recorded launches, without those of NCCL
 }
 
 // Measure is a quantity of a step that ranks are compared by.
@@ -46,7 +62,7 @@ func (s *Series) value(i int, m Measure) float64 {
 	p := &s.Steps[i]
 	switch m {
 	case MeasureOwn:
-		if s.HasGPU {
+		if s.Basis != BasisHost {
 			return float64(p.DurNs - p.CollectiveNs)
 		}
 		return float64(p.DurNs - p.BlockedNs)
@@ -55,7 +71,7 @@ func (s *Series) value(i int, m Measure) float64 {
 	case MeasureKernelNs:
 		return float64(p.KernelNs)
 	case MeasureCopyNs:
-		if s.HasGPU {
+		if s.Basis != BasisHost {
 			return float64(p.CopyNs)
 		}
 		return float64(p.HostCopyNs)

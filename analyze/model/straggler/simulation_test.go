@@ -30,7 +30,7 @@ type simulation struct {
 	stepNs float64
 	noise  float64 // standard deviation of a rank's own time
 	spread float64 // standard deviation between ranks
-	hasGPU bool
+	basis Basis
 	faults []fault
 }
 
@@ -38,7 +38,7 @@ type simulation struct {
 func (sim *simulation) run() []Series {
 	all, offsets := make([]Series, sim.ranks), make([]float64, sim.ranks)
 	for r := range all {
-		all[r] = Series{Rank: r, IsNumbered: true, HasGPU: sim.hasGPU}
+		all[r] = Series{Rank: r, IsNumbered: true, Basis: sim.basis}
 		offsets[r] = sim.spread * sim.random.NormFloat64()
 	}
 	at := int64(1e18)
@@ -87,11 +87,11 @@ func (sim *simulation) run() []Series {
 }
 
 // randomJob returns a job without a fault.
-func randomJob(seed uint64, hasGPU bool) *simulation {
+func randomJob(seed uint64, basis Basis) *simulation {
 	r := rand.New(rand.NewPCG(seed, 7))
 	m := &simulation{
 		random: r, ranks: []int{2, 4, 8, 16, 32}[r.IntN(5)], steps: 160 + r.IntN(240),
-		stepNs: ms * (50 + 300*r.Float64()), hasGPU: hasGPU,
+		stepNs: ms * (50 + 300*r.Float64()), basis: basis,
 	}
 	m.noise = m.stepNs * (0.004 + 0.01*r.Float64())
 	m.spread = m.stepNs * 0.003 * r.Float64()
@@ -103,23 +103,23 @@ func TestVerdictsOfSimulatedJobs(t *testing.T) {
 	testclass.Lab(t, "lab")
 	kinds := []struct {
 		name   string
-		hasGPU bool
+		basis Basis
 		causes []Cause
 	}{
-		{"none", true, nil},
-		{"none, host times", false, nil},
-		{"host", true, []Cause{CauseHost}},
-		{"host, host times", false, []Cause{CauseHost}},
-		{"gpu", true, []Cause{CauseGPU}},
-		{"copies", true, []Cause{CauseCopies}},
-		{"work", true, []Cause{CauseWork}},
-		{"host of one rank and GPU of another", true, []Cause{CauseHost, CauseGPU}},
+		{"none", BasisGPU, nil},
+		{"none, host times", BasisHost, nil},
+		{"host", BasisGPU, []Cause{CauseHost}},
+		{"host, host times", BasisHost, []Cause{CauseHost}},
+		{"gpu", BasisGPU, []Cause{CauseGPU}},
+		{"copies", BasisGPU, []Cause{CauseCopies}},
+		{"work", BasisGPU, []Cause{CauseWork}},
+		{"host of one rank and GPU of another", BasisGPU, []Cause{CauseHost, CauseGPU}},
 	}
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
 			right, wrong := 0, 0
 			for seed := range uint64(*jobs) {
-				m := randomJob(seed, kind.hasGPU)
+				m := randomJob(seed, kind.basis)
 				if len(kind.causes) > 1 {
 					m.ranks = max(4, m.ranks)
 				}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gpurec/gpurec/analyze/model/rankstate"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/model/waitgraph"
 	"github.com/gpurec/gpurec/format"
 )
@@ -44,6 +45,9 @@ func sideText(s *rankstate.State, side *waitgraph.Side) string {
 	}
 	if c.Root != format.NoRoot {
 		text += fmt.Sprintf(", root %d", c.Root)
+	}
+	if c.Site == timeline.NoStackSite {
+		return text
 	}
 	return text + atText(c.Site)
 }

@@ -128,6 +128,10 @@ func (s *State) describe(v *Verdict, late, other *side) {
 			"its GPU: the same kernels take %.2f times as long as on the other ranks",
 			reason.Factor,
 		)
+		if reason.Factor == 0 {
+			v.Because = "its GPU: it begins the collectives late, its host calls them in time, and it copies no more than the " +
+				"other ranks; the times of its kernels are not known"
+		}
 		if state := describeGPU(&late.gpu, &other.gpu, name); state != "" {
 			v.Because += "; " + state
 			v.Why = "GPU: " + cmp.Or(late.gpu.Throttled, "slow kernels")
@@ -137,9 +141,16 @@ func (s *State) describe(v *Verdict, late, other *side) {
 			"uneven work: its kernels take %.2f times as long together, and it launches more of them",
 			reason.Factor,
 		)
+		if reason.Factor == 0 {
+			v.Because = "uneven work: it launches more kernels than the other ranks; their times are not known"
+		}
 	case straggler.CauseCopies:
 		v.Because = fmt.Sprintf("copies: they take %s a step more than on the other ranks", msText(reason.Ns))
-		if reason.Factor > 0 {
+		switch {
+		case reason.Bytes > 0:
+			v.Because = fmt.Sprintf("copies: it copies %s a step more than the other ranks, which takes %s or longer",
+				units.FormatBytes(units.RoundInt(reason.Bytes)), msText(reason.Ns))
+		case reason.Factor > 0:
 			v.Because += fmt.Sprintf(", %.2f times as long", reason.Factor)
 		}
 	default:

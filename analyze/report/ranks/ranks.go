@@ -1,6 +1,8 @@
 package ranks
 
 import (
+	"slices"
+
 	"github.com/gpurec/gpurec/analyze/model/job"
 	"github.com/gpurec/gpurec/analyze/model/ranksteps"
 	"github.com/gpurec/gpurec/analyze/model/straggler"
@@ -70,6 +72,11 @@ type State struct {
 // find compares the ranks of a job.
 func find(survey *ranksteps.Survey) *State {
 	s := &State{Survey: survey, Found: straggler.Find(survey.Series)}
+	if len(s.Found.Verdicts) == 0 && survey.HostSeries != nil {
+		if found := straggler.Find(survey.HostSeries); len(found.Verdicts) > 0 {
+			s.Series, s.Found = survey.HostSeries, found
+		}
+	}
 	for i := range s.Found.Figures {
 		if f := &s.Found.Figures[i]; f.Steps > s.Steps {
 			s.Steps, s.StepNs = f.Steps, f.StepNs
@@ -77,12 +84,45 @@ func find(survey *ranksteps.Survey) *State {
 	}
 	for i := range s.Found.Verdicts {
 		v := &s.Found.Verdicts[i]
+		if s.isBehind(v) {
+			continue
+		}
 		s.Verdicts = append(s.Verdicts, Verdict{Verdict: v, Other: s.otherThan(v)})
 	}
 	if len(s.Verdicts) == 0 {
-		s.Network = survey.FindSlowNetwork(s.StepNs, s.Steps)
+		s.Network = slices.DeleteFunc(survey.FindSlowNetwork(s.StepNs), func(n ranksteps.SlowNetwork) bool {
+			return !s.isFelt(&n)
+		})
 	}
 	return s
+}
+
+// isFelt reports whether the steps became longer with a transfer, by some of what it costs. The ends of transfers are
+// bounds, so other work on the GPU can make them look longer.
+func (s *State) isFelt(n *ranksteps.SlowNetwork) bool {
+	const leastFelt = 0.3 // of the cost
+	if n.CostNs > s.StepNs {
+		return false
+	}
+	if n.SinceNs == 0 {
+		return true
+	}
+	_, before, after, ok := s.findRise()
+	return ok && after-before >= leastFelt*n.CostNs
+}
+
+// isBehind reports whether a rank may only be late because it waits for a rank that is later. Waits in collectives are known on
+// streams that run nothing else. Ranks with another communicator in common also wait for each other there.
+func (s *State) isBehind(v *straggler.Verdict) bool {
+	if v.Basis != straggler.BasisArrivals {
+		return false
+	}
+	return slices.ContainsFunc(s.Verdicts, func(later Verdict) bool {
+		return slices.ContainsFunc(s.Operations, func(o ranksteps.Operation) bool {
+			return o.Communicator != s.Ranks[v.Series].Communicator && slices.Contains(o.Members, v.Series) &&
+				slices.Contains(o.Members, later.Series)
+		})
+	})
 }
 
 // withRecording opens a recording while read runs.

@@ -341,12 +341,9 @@ func (s *State) totals() []report.Fact {
 func (s *State) ExposedPct() (pct float64, ok bool) {
 	exposed, all := 0.0, 0.0
 	for i := range s.Series {
-		if !s.Series[i].HasGPU {
-			continue
-		}
-		for k := range s.Series[i].Steps {
-			exposed += float64(s.Series[i].Steps[k].CollectiveNs)
-			all += float64(s.Series[i].Steps[k].DurNs)
+		if s.Series[i].Basis != straggler.BasisHost {
+			exposed += float64(s.Ranks[i].ExposedNs)
+			all += float64(s.Ranks[i].TimedNs)
 		}
 	}
 	return 100 * exposed / max(1, all), all > 0

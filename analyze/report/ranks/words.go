@@ -183,7 +183,7 @@ const leastBlocked = 0.02
 
 // isVisible reports whether a late host would show: the hosts of some ranks wait for the GPU in recorded calls.
 func (s *State) isVisible() bool {
-	return s.Found.HasGPU || slices.ContainsFunc(s.Found.Figures, func(f straggler.Figures) bool {
+	return s.Found.Basis != straggler.BasisHost || slices.ContainsFunc(s.Found.Figures, func(f straggler.Figures) bool {
 		return f.Steps > 0 && f.WaitNs >= leastBlocked*f.StepNs
 	})
 }
@@ -214,9 +214,12 @@ func (s *State) basisText() any {
 		return nil
 	}
 	var list []string
-	if s.Found.HasGPU {
+	switch s.Found.Basis {
+	case straggler.BasisGPU:
 		list = append(list, "GPU times of all ranks: starts and ends of kernels, measured or bounded")
-	} else {
+	case straggler.BasisArrivals:
+		list = append(list, "starts of the kernels of collectives on the GPUs, measured or bounded")
+	default:
 		list = append(list, "host times only: a late host shows, a slow GPU or network does not")
 		for i := range s.Ranks {
 			if why := s.Ranks[i].GPUMissing; why != "" {
@@ -281,6 +284,25 @@ func (s *State) networkReason(n *ranksteps.SlowNetwork) string {
 
 // slower says that the steps of all ranks became longer, "" if they did not.
 func (s *State) slower() string {
+	sinceNs, before, after, ok := s.findRise()
+	if !ok {
+		return ""
+	}
+	text := fmt.Sprintf(
+		"the steps of all ranks take %s since %s, %s before, and no rank is later than the others",
+		msText(after),
+		clockText(sinceNs),
+		msText(before),
+	)
+	if s.Found.Basis == straggler.BasisHost {
+		text += "; a slow GPU or network would look like this without GPU times"
+	}
+	return text
+}
+
+// findRise returns since when the steps of all ranks are longer, Unix ns, and their medians before and after, ns. ok is
+// false if they did not become longer.
+func (s *State) findRise() (sinceNs int64, before, after float64, ok bool) {
 	for i := range s.Series {
 		if len(s.Series[i].Steps) != s.Steps || s.Steps == 0 {
 			continue
@@ -291,20 +313,11 @@ func (s *State) slower() string {
 		}
 		split, before, after, ok := ranksteps.Rise(values)
 		if !ok {
-			return ""
+			return 0, 0, 0, false
 		}
-		text := fmt.Sprintf(
-			"the steps of all ranks take %s since %s, %s before, and no rank is later than the others",
-			msText(after),
-			clockText(s.Series[i].Steps[split].AtNs),
-			msText(before),
-		)
-		if !s.Found.HasGPU {
-			text += "; a slow GPU or network would look like this without GPU times"
-		}
-		return text
+		return s.Series[i].Steps[split].AtNs, before, after, true
 	}
-	return ""
+	return 0, 0, 0, false
 }
 
 // communicatorName returns the name of a communicator, or its identity as NCCL_DEBUG prints it.

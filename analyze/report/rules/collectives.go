@@ -9,6 +9,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/job"
 	"github.com/gpurec/gpurec/analyze/model/livemem"
 	"github.com/gpurec/gpurec/analyze/model/origin"
+	"github.com/gpurec/gpurec/analyze/model/straggler"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 	"github.com/gpurec/gpurec/analyze/report"
@@ -77,7 +78,7 @@ func checkStraggler(s *Scan) (hits []Hit, err error) {
 		m := &found.Job.Members[v.Series]
 		h := s.newHit(SeverityNotice, "rank %s is late by %s a step, %.0f%% of the step; %s", m.Label,
 			units.FormatDuration(units.RoundInt(v.LateNs)), 100*v.Share, whoWaits(found.Job, v.Series))
-		if !v.HasGPU {
+		if v.Basis == straggler.BasisHost {
 			h.lowerConfidence(report.ConfidenceMedium, "host times only")
 		}
 		if v.Because != "" {
