@@ -154,7 +154,7 @@ func TestCountsOfRanksThatWait(t *testing.T) {
 		"a rank left out a call": {
 			counts: all(1841, 1840, 1841, 1841), perHost: 4,
 			hangs: "the job hangs: rank 1 launched 1,840 AllReduce, the others 1,841; 3 ranks have waited for at least " +
-				"51.00s: rank 0 waits for the GPU in cuEventSynchronize, at all_reduce",
+				"52.00s: rank 0 waits for the GPU in cuEventSynchronize, at all_reduce",
 			fault:      "rank 1 waits for the GPU as the others do, so it left out a call",
 			confidence: "medium: only counts of launches are known", missing: "-",
 		},
@@ -175,7 +175,7 @@ func TestCountsOfRanksThatWait(t *testing.T) {
 		"a rank has not joined": {
 			counts: []counts{{}, nil, {}, {}}, elsewhere: true, perHost: 4,
 			hangs:      "the job hangs: rank 1 has not joined communicator 0fa93daea854b060; 3 ranks have waited",
-			fault:      "rank 1 is in read, at read_shard",
+			fault:      "rank 1 sleeps in read, at read_shard",
 			confidence: "medium: only communicators that NCCL lists", missing: "-",
 		},
 		"a rank is not known": {
