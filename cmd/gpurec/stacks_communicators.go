@@ -49,10 +49,19 @@ func printCommunicators(w io.Writer, list []processCommunicators) {
 	for _, c := range joinCommunicators(list) {
 		fmt.Fprintf(w, "%s: %s\n", communicatorID(c.hash), c.describe())
 	}
+	var reasons []string
+	pids := make(map[string][]string)
 	for i := range list {
 		if why := list[i].describeMissing(); why != "" {
-			fmt.Fprintf(w, "communicators of process %d: %s\n", list[i].pid, why)
+			if pids[why] == nil {
+				reasons = append(reasons, why)
+			}
+			pids[why] = append(pids[why], strconv.Itoa(list[i].pid))
 		}
+	}
+	for _, why := range reasons {
+		noun := map[bool]string{true: "process", false: "processes"}[len(pids[why]) == 1]
+		fmt.Fprintf(w, "communicators of %s %s: %s\n", noun, strings.Join(pids[why], ", "), why)
 	}
 }
 
@@ -195,8 +204,8 @@ type jsonComparison struct {
 	Size         int32  `json:"size"`
 	Seen         int    `json:"seen"` // ranks among the processes
 	UnchangedNs  int64  `json:"unchanged_ns"`
-	Result       string `json:"result"` // equal, behind, different, or unknown
-	Ranks        []int  `json:"ranks"`  // that are behind, or are suspects
+	Result       string `json:"result"`  // equal, behind, different, or unknown
+	Ranks        []int  `json:"ranks"`   // that are behind, or are suspects
 	Missing      []int  `json:"missing"` // that none of the processes has
 	Text         string `json:"text"`
 }
@@ -228,7 +237,7 @@ func newJSONComparisons(list []processCommunicators) []jsonComparison {
 	for _, c := range joinCommunicators(list) {
 		j := jsonComparison{
 			Communicator: communicatorID(c.hash), Size: c.size, Seen: len(c.sides), Result: "unknown", Ranks: []int{},
-			Missing: c.missing(),
+			Missing:     c.missing(),
 			UnchangedNs: c.unchanged.Nanoseconds(), Text: c.describe(),
 		}
 		if c.isComparable {

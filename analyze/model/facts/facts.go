@@ -24,11 +24,13 @@ type Facts struct {
 	Exits      []ProcessExit // ends of processes, in order of time
 	Lost       []CallLoss
 	Notes      []string
-	Beginnings []Beginning // processes whose first calls are missing
-	Inferences []format.StackInference
-	Sampling   sampling.SamplingSwitches
-	Samples    []DeviceSample // NVML samples of devices, in order of time
-	Metrics    origin.StringNumbers
+	// CommunicatorNotes are those of Notes that say why communicators are unknown.
+	CommunicatorNotes []string
+	Beginnings        []Beginning // processes whose first calls are missing
+	Inferences        []format.StackInference
+	Sampling          sampling.SamplingSwitches
+	Samples           []DeviceSample // NVML samples of devices, in order of time
+	Metrics           origin.StringNumbers
 	// ProcessSamples are NVML samples of single processes, in order of time. Others has the names
 	// of those processes, recorded or not.
 	ProcessSamples []ProcessSample
@@ -254,6 +256,9 @@ func (f *Facts) addRow(r *format.Row) error {
 			f.Sampling.AddNote(r)
 		} else if r.Name == format.NoteBeginning {
 			f.addBeginning(r)
+		} else if r.Name == format.NoteCommunicators {
+			f.rowNotes = append(f.rowNotes, r.Message)
+			f.CommunicatorNotes = append(f.CommunicatorNotes, r.Message)
 		} else if r.Name == format.NoteHost {
 			f.addHost(r)
 		} else {
@@ -371,8 +376,22 @@ func (f *Facts) addProcess(r *format.Row) {
 
 // signalNames are the signals of Linux that end processes.
 var signalNames = map[int]string{
-	1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 5: "SIGTRAP", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
-	9: "SIGKILL", 10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 31: "SIGSYS",
+	1:  "SIGHUP",
+	2:  "SIGINT",
+	3:  "SIGQUIT",
+	4:  "SIGILL",
+	5:  "SIGTRAP",
+	6:  "SIGABRT",
+	7:  "SIGBUS",
+	8:  "SIGFPE",
+	9:  "SIGKILL",
+	10: "SIGUSR1",
+	11: "SIGSEGV",
+	12: "SIGUSR2",
+	13: "SIGPIPE",
+	14: "SIGALRM",
+	15: "SIGTERM",
+	31: "SIGSYS",
 }
 
 // DescribeExit says how the process ended, such as "killed by SIGKILL" or "exited with status 3". It returns "" if the

@@ -7,7 +7,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/model/waitgraph"
 )
 
-// CountsKind is what the counters of NCCL say of ranks that wait.
+// CountsKind is the verdict of NCCL's counters on ranks that wait.
 type CountsKind uint8
 
 // Kinds of CountsVerdict, in the order in which they count.
@@ -26,7 +26,7 @@ const (
 	CountsEqual
 )
 
-// CountsVerdict is what the counters of NCCL say of ranks that wait.
+// CountsVerdict is the verdict of NCCL's counters on ranks that wait.
 type CountsVerdict struct {
 	Kind CountsKind
 	// Census is the comparison that says it. It is nil if Kind is CountsSilent.

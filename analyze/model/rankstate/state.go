@@ -21,7 +21,7 @@ type State struct {
 	// Guessed says that Verdict assumes that hosts that wait for their GPU wait for their last operation.
 	Guessed bool
 	EndNs   int64
-	// Census compares the counters of NCCL on communicators without a recorded call. Counted is what they say of a hang
+	// Census compares the counters of NCCL on communicators without a recorded call. Counted is their verdict on a hang
 	// whose cause the operations do not show.
 	Census  []Census
 	Counted CountsVerdict

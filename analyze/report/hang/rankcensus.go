@@ -57,8 +57,13 @@ func censusText(s *rankstate.State, c *rankstate.Census) string {
 	for i := range c.Sides {
 		ranks = append(ranks, c.Sides[i].Rank)
 	}
-	text := fmt.Sprintf("%s (%s): %s, unchanged for %s", communicatorName(s, c.Communicator), units.FormatNumberSet(ranks),
-		c.Text(), units.FormatDuration(max(0, s.EndNs-c.SinceNs)))
+	text := fmt.Sprintf(
+		"%s (%s): %s, unchanged for %s",
+		communicatorName(s, c.Communicator),
+		units.FormatNumberSet(ranks),
+		c.Text(),
+		units.FormatDuration(max(0, s.EndNs-c.SinceNs)),
+	)
 	if missing := s.Communicators[c.Communicator].Size - len(c.Sides); missing > 0 {
 		text += fmt.Sprintf(", without %s that %s not read", units.CountWithNoun(int64(missing), "rank"),
 			map[bool]string{true: "was", false: "were"}[missing == 1])

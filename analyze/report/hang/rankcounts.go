@@ -11,7 +11,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// CountsText is what the counters of NCCL say of ranks that wait, without a recorded call.
+// CountsText describes ranks that wait without a recorded call, by the counters of NCCL.
 type CountsText struct {
 	// Cause is the difference between the ranks, "" if there is none. Why says what it means. Waiting says which ranks
 	// wait, and since when.
@@ -48,8 +48,12 @@ func DescribeCounts(s *rankstate.State) *CountsText {
 	case rankstate.CountsUneven:
 		d.Cause, d.Why = v.Census.Text(), unevenText(s, v)
 	case rankstate.CountsNotJoined:
-		d.Cause = fmt.Sprintf("%s %s not joined communicator %s", ranksText(s, v.Ranks), verbFor(v.Ranks, "has", "have"),
-			communicatorName(s, v.Census.Communicator))
+		d.Cause = fmt.Sprintf(
+			"%s %s not joined communicator %s",
+			ranksText(s, v.Ranks),
+			verbFor(v.Ranks, "has", "have"),
+			communicatorName(s, v.Census.Communicator),
+		)
 		d.Why = whereText(s, v.Ranks[0])
 		d.Reasons = []string{"only communicators that NCCL lists are known"}
 	case rankstate.CountsAbsent:
@@ -143,9 +147,12 @@ func absentReason(s *rankstate.State) string {
 	}
 	var parts []string
 	if len(here) > 0 {
-		parts = append(parts, fmt.Sprintf("%s belong%s to %s by LOCAL_RANK, so %s ended before the recording, or %s left out",
-			census.RanksText(here), verbFor(here, "s", ""), units.JoinWithAnd(hosts), verbFor(here, "it", "they"),
-			verbFor(here, "was", "were")))
+		parts = append(
+			parts,
+			fmt.Sprintf("%s belong%s to %s by LOCAL_RANK, so %s ended before the recording, or %s left out",
+				census.RanksText(here), verbFor(here, "s", ""), units.JoinWithAnd(hosts), verbFor(here, "it", "they"),
+				verbFor(here, "was", "were")),
+		)
 	}
 	if len(elsewhere) > 0 {
 		parts = append(parts, fmt.Sprintf("%s ended before the recording, or %s on another host",

@@ -146,7 +146,12 @@ func faultText(s *rankstate.State, f *waitgraph.Fault) string {
 	case waitgraph.Stuck:
 		return "no rank is missing: look at the GPUs, the links and the network between " + commonPlace(s, f.Ranks)
 	case waitgraph.Unrecorded:
-		return fmt.Sprintf("cannot say: all recorded ranks called it, %d were not recorded", f.Waits[0].Unknown)
+		text := fmt.Sprintf("cannot say: all recorded ranks called it, %d %s not recorded", f.Waits[0].Unknown,
+			map[bool]string{true: "was", false: "were"}[f.Waits[0].Unknown == 1])
+		if len(s.AbsentHosts) > 0 {
+			text += "; " + absentReason(s)
+		}
+		return text
 	}
 	return "cannot say: the calls of the ranks have no common numbers, because the recording began after the " +
 		"communicator was made"

@@ -58,6 +58,7 @@ func addRecording(r *report.Report, reader *rankstate.Reader, j *job.Job, i int,
 		r.Window = w
 	}
 	r.Window.FromNs, r.Window.ToNs = min(r.Window.FromNs, w.FromNs), max(r.Window.ToNs, w.ToNs)
+	r.Notes = append(r.Notes, t.Facts.CommunicatorNotes...)
 	q := &r.Quality
 	q.Events += t.Scan.Events
 	q.LostEvents += max(t.Rec.Meta.Totals().Lost, t.Facts.CountLostCalls(""))

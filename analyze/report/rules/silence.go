@@ -20,7 +20,8 @@ func (s *Scan) silentHits() (hits []Hit) {
 		h.Summary, h.Confidence, h.Reasons = s.hang.DescribeSilence(list)
 		h.IsOfJob = list[0].Rank != threadstate.UnknownRank
 		if s.ranks != nil && s.ranks.Counted.Kind == rankstate.CountsEqual {
-			h.Summary += ". All ranks launched the same number of each collective: counters do not say which one differs"
+			h.Summary += ". All ranks launched the same number of each collective, so counters do not say which " +
+				"one differs"
 		}
 		for i := range list {
 			h.Evidence = append(h.Evidence, s.silentEvidence(&list[i]))
