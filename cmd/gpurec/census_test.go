@@ -36,7 +36,7 @@ func TestCensusOfHungJobs(t *testing.T) {
 	for _, c := range []censusCase{
 		{"2.28", "stop", "behind", "has waited for rank 1 for at least", "rank 1 waits for no other rank", "rank-missing"},
 		{
-			"2.28", "skip", "behind", "the job hangs: rank 1 launched", "rank 1 waits for the GPU as the others do",
+			"2.28", "skip", "behind", "the job hangs: rank 1 launched", "rank 1 waits as the others do",
 			"collective-mismatch",
 		},
 		{"2.28", "extra", "behind", "the job hangs: rank 1 launched", "so rank 1 made a call", "collective-mismatch"},

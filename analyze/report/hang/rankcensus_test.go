@@ -155,12 +155,12 @@ func TestCountsOfRanksThatWait(t *testing.T) {
 			counts: all(1841, 1840, 1841, 1841), perHost: 4,
 			hangs: "the job hangs: rank 1 launched 1,840 AllReduce, the others 1,841; 3 ranks have waited for at least " +
 				"52.00s: rank 0 waits for the GPU in cuEventSynchronize, at all_reduce",
-			fault:      "rank 1 waits for the GPU as the others do, so it left out a call",
+			fault:      "rank 1 waits as the others do, so it left out a call",
 			confidence: "medium: only counts of launches are known", missing: "-",
 		},
 		"a rank makes a call more": {
 			counts: all(8, 9, 8, 8), perHost: 4, hangs: "rank 1 launched 9 AllReduce, the others 8",
-			fault:      "the others wait for their GPUs, so rank 1 made a call that they did not make",
+			fault:      "the others wait, so rank 1 made a call that they did not make",
 			confidence: "medium", missing: "-",
 		},
 		"two sides of equal size": {

@@ -114,11 +114,11 @@ func unevenText(s *rankstate.State, v *rankstate.CountsVerdict) string {
 	}
 	who := ranksText(s, v.Ranks)
 	if slices.Contains(v.Census.Ranks, s.Ranks[v.Ranks[0]].Member.Rank) {
-		return fmt.Sprintf("%s for the GPU as the others do, so %s left out a call, or %s not end earlier work",
+		return fmt.Sprintf("%s as the others do, so %s left out a call or made another one, or %s not end earlier work",
 			who+" "+verbFor(v.Ranks, "waits", "wait"), verbFor(v.Ranks, "it", "they"),
 			verbFor(v.Ranks, "its GPU does", "their GPUs do"))
 	}
-	return fmt.Sprintf("the others wait for their GPUs, so %s made a call that they did not make", who)
+	return fmt.Sprintf("the others wait, so %s made a call that they did not make", who)
 }
 
 // whereText says what a rank does, and its line.
