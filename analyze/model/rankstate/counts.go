@@ -62,9 +62,7 @@ func (r *Reader) isUneven(f waitgraph.Fault) bool {
 	}
 	at := f.Waits[0].Communicator
 	isByCensus := slices.ContainsFunc(r.state.Census, func(c Census) bool { return c.Communicator == at })
-	return isByCensus && !slices.ContainsFunc(f.Ranks, func(rank int) bool {
-		return r.state.Graph.Ranks[rank].Host != waitgraph.HostWaits
-	})
+	return isByCensus && !slices.ContainsFunc(f.Ranks, func(rank int) bool { return !r.state.Ranks[rank].IsInCall })
 }
 
 // removeLaunched removes the operations that addLaunched added on a communicator.
@@ -108,7 +106,7 @@ func (r *Reader) judgeCensus(c *Census) CountsVerdict {
 	switch few := min(len(c.Ranks), len(c.Others)); {
 	case c.Kind == census.Different:
 		v.Kind, v.Ranks = CountsDifferent, r.indexesOf(c.Ranks)
-	case len(c.Sides) < size && size == r.state.WorldSize:
+	case len(c.Sides) < size && (size == r.state.WorldSize || len(r.state.Absent) > 0):
 		if v.Ranks = r.notJoined(c); len(r.state.Absent) > 0 {
 			v.Kind, v.Ranks = CountsAbsent, nil
 		} else if len(v.Ranks) > 0 {
@@ -124,7 +122,7 @@ func (r *Reader) judgeCensus(c *Census) CountsVerdict {
 	}
 	for i := range c.Sides {
 		for _, rank := range r.indexesOf([]int{c.Sides[i].Rank}) {
-			if r.state.Graph.Ranks[rank].Host == waitgraph.HostWaits && !slices.Contains(v.Ranks, rank) {
+			if r.state.Ranks[rank].IsInCall && !slices.Contains(v.Ranks, rank) {
 				v.Waiting = append(v.Waiting, rank)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpurec/gpurec/analyze/model/census"
 	"github.com/gpurec/gpurec/analyze/model/rankstate"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/units"
 )
@@ -23,7 +24,12 @@ type CountsText struct {
 }
 
 // What says what hangs.
-func (d *CountsText) What() string { return "the job hangs: " + d.Cause + "; " + d.Waiting }
+func (d *CountsText) What() string {
+	if d.WaitNs == 0 {
+		return d.Cause + "; " + d.Waiting
+	}
+	return "the job hangs: " + d.Cause + "; " + d.Waiting
+}
 
 // Summary says what hangs, and why.
 func (d *CountsText) Summary() string {
@@ -57,8 +63,7 @@ func DescribeCounts(s *rankstate.State) *CountsText {
 		d.Why = whereText(s, v.Ranks[0])
 		d.Reasons = []string{"only communicators that NCCL lists are known"}
 	case rankstate.CountsAbsent:
-		d.Cause = fmt.Sprintf("%s of %d %s no process in the recording", census.RanksText(s.Absent), s.WorldSize,
-			verbFor(s.Absent, "has", "have"))
+		d.Cause = absentCause(s)
 		d.Why, d.Reasons = absentReason(s), []string{"the recording does not say why"}
 		if len(s.AbsentHosts) < len(s.Absent) {
 			d.Confidence = report.ConfidenceLow
@@ -67,6 +72,12 @@ func DescribeCounts(s *rankstate.State) *CountsText {
 		d.Cause = fmt.Sprintf("all %d ranks launched the same number of each operation, so none is behind",
 			len(v.Census.Sides))
 		d.Why = equalCountsReason + linesText(s, v)
+	}
+	if waitNs > 0 && waitNs < longProofNs {
+		d.Reasons = append(
+			d.Reasons,
+			fmt.Sprintf("the recording shows only %s of the wait", units.FormatDuration(waitNs)),
+		)
 	}
 	return d
 }
@@ -92,8 +103,11 @@ func waitingText(s *rankstate.State, v *rankstate.CountsVerdict, waitNs int64) s
 	return text
 }
 
-// waitNs returns the time for which all ranks of Waiting have waited at least, ns.
+// waitNs returns the time for which all ranks of Waiting have waited at least, ns; 0 if there are none.
 func waitNs(s *rankstate.State, v *rankstate.CountsVerdict) int64 {
+	if len(v.Waiting) == 0 {
+		return 0
+	}
 	since := v.Census.SinceNs
 	for i, rank := range v.Waiting {
 		at := v.Census.SinceNs
@@ -128,6 +142,22 @@ func whereText(s *rankstate.State, rank int) string {
 		return ranksText(s, []int{rank}) + " makes no call"
 	}
 	return fmt.Sprintf("%s %s%s", ranksText(s, []int{rank}), r.Does, atText(r.Site))
+}
+
+// absentCause names the ranks without a process in the recording.
+func absentCause(s *rankstate.State) string {
+	return fmt.Sprintf("%s of %d %s no process in the recording", census.RanksText(s.Absent), s.WorldSize,
+		verbFor(s.Absent, "has", "have"))
+}
+
+// DescribeAbsent names the ranks of a job without a process in the recording, although they belong to a recorded host. It
+// returns "" if there are none, and errors of reading the recording.
+func DescribeAbsent(t *timeline.Timeline, opt *Options) (string, error) {
+	s, err := readRankStates(t, opt)
+	if err != nil || s == nil || len(s.AbsentHosts) == 0 {
+		return "", err
+	}
+	return absentCause(s) + ": " + absentReason(s), nil
 }
 
 // absentReason says why ranks may have no process in the recording.

@@ -72,3 +72,19 @@ func TestCountsNameTheRank(t *testing.T) {
 		}
 	}
 }
+
+// TestAbsentRankWithoutCounters has a job without counters of NCCL, of which a rank of the host has no process.
+func TestAbsentRankWithoutCounters(t *testing.T) {
+	testclass.Unit(t)
+	recording := analyzetest.HungJob(t, 3, "cuStreamSynchronize", syncs, "/app/train.py:31 step")
+	for rank := range 3 {
+		id := analyzetest.RankIdentity(rank, 4, "job")
+		id.LocalRank, id.LocalWorldSize = &rank, analyzetest.PointerTo(4)
+		recording.AddIdentity(int32(analyzetest.HungRankPid+rank), id, nil)
+	}
+	whats := analyzetest.ColumnTexts(t, checked(t, recording, rules.Options{}), "hits", "what")
+	const want = ". Rank 3 of 4 has no process in the recording: rank 3 belongs to "
+	if len(whats) != 1 || !strings.Contains(whats[0], want) {
+		t.Errorf("got %v, want %s", whats, want)
+	}
+}

@@ -66,6 +66,9 @@ func (s *Scan) countHits(kinds ...rankstate.CountsKind) []Hit {
 		return nil
 	}
 	d, v := hang.DescribeCounts(s.ranks), &s.ranks.Counted
+	if d.WaitNs == 0 {
+		return nil
+	}
 	h := Hit{Severity: SeverityProblem, Summary: d.Summary(), Confidence: d.Confidence, Reasons: d.Reasons}
 	wait := Evidence{Ns: d.WaitNs, FirstNs: s.ranks.EndNs - d.WaitNs, lastNs: s.ranks.EndNs, Detail: d.Why}
 	for _, rank := range v.Ranks[:min(len(v.Ranks), maxRankEvidence)] {
