@@ -70,8 +70,8 @@ type Rank struct {
 	// nothing says so.
 	Does, Site string
 	SinceNs    int64
-	// IsInCall says that its host is in a call of CUDA or NCCL. A host that only waits in another collective, such as one
-	// of gloo, may be that of a server without requests.
+	// IsInCall says that its host is in a call of CUDA or NCCL. A server without requests may wait in another
+	// collective, such as one of gloo.
 	IsInCall bool
 	// LastCallNs is the start of its last recorded call of any kind, Unix ns.
 	LastCallNs int64

@@ -73,7 +73,7 @@ func TestCountsNameTheRank(t *testing.T) {
 	}
 }
 
-// TestAbsentRankWithoutCounters has a job without counters of NCCL, of which a rank of the host has no process.
+// TestAbsentRankWithoutCounters has a job without counters of NCCL. A rank of its host has no process.
 func TestAbsentRankWithoutCounters(t *testing.T) {
 	testclass.Unit(t)
 	recording := analyzetest.HungJob(t, 3, "cuStreamSynchronize", syncs, "/app/train.py:31 step")
