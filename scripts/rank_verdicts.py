@@ -79,11 +79,11 @@ class Job:
         return 3 * self.buckets + 1 if self.sharded else FORWARD_KERNELS + 2 * self.buckets + 1
 
     def hung_before(self):
-        """Reports whether the job hung before gpurec came. Then only counters of NCCL and stacks tell of the operation."""
+        """Reports whether the job hung before gpurec came. Then only counters of NCCL and stacks show the operation."""
         return self.early and bool(self.kind) and self.kind not in LATE
 
     def says(self):
-        """Returns the rules of which one must be first, and patterns of the first line of the summary."""
+        """Returns rules, one of them must be first, and patterns of the first line of the summary."""
         if self.hung_before():
             return {
                 "stop": (("rank-missing", "hang"), (rf"rank {self.rank}\b", "read_shard")),

@@ -181,7 +181,7 @@ PART reduce_bucket(struct job *j, int bucket)
 	CALL(ncclGroupEnd);
 }
 
-/* The main stream goes on after the last operation of the communication stream. */
+/* The main stream continues after the last operation of the communication stream. */
 static void wait_for_communication(struct job *j)
 {
 	CALL(cuEventRecord, j->reduced, j->communication);

@@ -33,6 +33,7 @@ type chartData struct {
 	Activity *activityData         `json:"activity"`
 	Busy     []busyData            `json:"busy"`
 	Steps    []stepsData           `json:"steps"`
+	Ranks    []rankData            `json:"ranks"`
 	GPUs     []gpuData             `json:"gpus"`
 	Marks    []chartMarkData       `json:"marks"`
 }

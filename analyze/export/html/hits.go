@@ -113,9 +113,6 @@ func formatEvidence(p *rules.Evidence, t *timeline.Timeline) string {
 // findRuleSection returns the ID of the section with the report of a rule.
 func findRuleSection(r *rules.Rule) string {
 	command, _, _ := strings.Cut(r.Report, " ")
-	if command == "ranks" {
-		command = "steps" // the page has no section of its own for ranks
-	}
 	for i := range pageSections {
 		if pageSections[i].command == command {
 			return pageSections[i].ID

@@ -22,6 +22,7 @@ import (
 	"github.com/gpurec/gpurec/analyze/render"
 	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/report/changes"
+	"github.com/gpurec/gpurec/analyze/report/ranks"
 	"github.com/gpurec/gpurec/analyze/report/rules"
 	"github.com/gpurec/gpurec/analyze/report/steps"
 	"github.com/gpurec/gpurec/analyze/units"
@@ -160,10 +161,13 @@ type pageBuilder struct {
 	host     *hostFlame
 	idle     *idle.Result         // of readIdleTimes
 	steps    []steps.ProcessSteps // of runSteps
+	ranks    []ranks.Lateness     // of runRanks
 	changes  []changes.Mark       // of addChanges
 	levels   *change.Memory       // memory of the programs, for addChanges
-	failures [numWindowBuckets]bucketFailures
-	failed   bool // an allocation failed in the window
+	// comparedRanks is the number of ranks that the report ranks compares, of runRanks.
+	comparedRanks int
+	failures      [numWindowBuckets]bucketFailures
+	failed        bool // an allocation failed in the window
 	// hasChanges is set if the report changes has the classes of calls that it needs.
 	hasChanges bool
 }
@@ -250,7 +254,7 @@ func (b *pageBuilder) encodeChartData() ([]byte, error) {
 	if len(root.Children) > 0 {
 		d.Flame = &flameData{flameMetrics[:countFlameMetrics(t)], root}
 	}
-	d.Steps = b.newStepsData(&all)
+	d.Steps, d.Ranks = b.newStepsData(&all), b.newRanksData()
 	d.Marks = newChartMarks(t, w, &b.failures, b.changes)
 	d.Texts = all.List
 	return d.encodeScript()

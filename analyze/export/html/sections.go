@@ -27,7 +27,7 @@ type sectionView struct {
 	Title string
 	About string // description of the section
 	Notes []string
-	Chart string // panel that scripts draw: memory, flame, activity, busy, steps, gpus; "" if none
+	Chart string // panel that scripts draw: memory, flame, activity, busy, steps, ranks, gpus; "" if none
 	Parts []reportView
 	Maps  []template.HTML // address maps as SVG
 	Empty string          // reason why the section has no data; "" if it has
@@ -164,6 +164,9 @@ func newReportSection(r *report.Definition) sectionSpec {
 		s.isEmpty = (*pageBuilder).hasNoFailedAllocation
 	case "steps":
 		s.run = (*pageBuilder).runSteps
+	case "ranks":
+		s.absent = func(b *pageBuilder) bool { return !b.hasRanks() }
+		s.skip, s.run = s.absent, (*pageBuilder).runRanks
 	case "cpu":
 		s.absent = func(b *pageBuilder) bool { return !hosttime.HasTimes(b.t) }
 		s.skip = s.absent
@@ -219,6 +222,11 @@ func (b *pageBuilder) newSectionViews() (list []sectionView) {
 			s.Notes = b.newBusyNotes()
 		case "steps":
 			s.Notes = b.newStepsNotes()
+		case "ranks":
+			s.Notes = b.newRanksNotes()
+			if len(b.ranks) == 0 {
+				s.Chart = ""
+			}
 		case "frag":
 			maps := frag.MapsOf(b.survey)
 			for i := range maps[:min(maxAddressMaps, len(maps))] {

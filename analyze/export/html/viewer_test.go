@@ -44,9 +44,9 @@ func pageFile(t *testing.T, tl *timeline.Timeline) string {
 // maxLoadMs is the longest time in which a page must be loaded and drawn, also on a busy machine.
 const maxLoadMs = 300_000
 
-// TestChromiumShowsReports opens five pages in one browser, because a browser takes long to start.
-// It tests all controls of a normal page, of a page with hostile names, and of those with GPU times and class host. It
-// only checks that a page of a million events is drawn; with GPUREC_BENCH_LARGE set, ten million.
+// TestChromiumShowsReports opens six pages in one browser, because a browser takes long to start.
+// It tests all controls of a normal page, of a page with hostile names, of those with GPU times and class host, and
+// of a job of ranks. It only checks that a page of a million events is drawn; with GPUREC_BENCH_LARGE set, ten million.
 func TestChromiumShowsReports(t *testing.T) {
 	testclass.Browser(t)
 	tools, browser := viewers.ToolPath(t, "puppeteer"), viewers.ChromiumPath(t)
@@ -77,6 +77,7 @@ func TestChromiumShowsReports(t *testing.T) {
 		pageFile(t, analyzetest.HostilePageRecording(t).Timeline()),
 		pageFile(t, trainingOnGPUs(t).Timeline()),
 		pageFile(t, analyzetest.HostRecording(t).Timeline()),
+		pageFile(t, lateJob(t, 100).Timeline()),
 		"--look",
 		pageFile(t, large),
 	)
@@ -89,6 +90,7 @@ func TestChromiumShowsReports(t *testing.T) {
 		{"hostile", []string{"memory", "flame", "activity"}, 10, 5},
 		{"GPU times", []string{"flame", "activity", "busy", "steps"}, 10, 5},
 		{"class host", []string{"flame", "activity"}, 10, 2}, // the first metric is that of calls
+		{"ranks", []string{"flame", "activity", "busy", "steps", "ranks"}, 30, 3},
 		{"large", []string{"memory", "flame", "activity"}, 10, 1000},
 	} {
 		t.Run(c.name, func(t *testing.T) {

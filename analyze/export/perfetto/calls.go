@@ -169,7 +169,10 @@ func (t *traceBuilder) writeCall(call *traceCall) error {
 		t.writeOpenCall(slice)
 	}
 	if t.full || t.max > 0 && t.slices+added > t.max && t.next == nil {
-		t.leaveOutCall(call, slice)
+		if slice.waits { // the counter of waiting threads includes calls that are left out
+			t.ends = stats.HeapPush(t.ends, slice, openSlice.endsBefore)
+		}
+		t.leaveOut(call.startNs)
 		return t.w.err
 	}
 	t.slices += added
@@ -209,23 +212,20 @@ func (t *traceBuilder) writeOpenCall(slice openSlice) {
 	t.w.finishEvent(slice.startNs)
 }
 
-// leaveOutCall counts a call beyond MaxSlices. For the first one it writes an instant on gpurec's
-// track.
-func (t *traceBuilder) leaveOutCall(call *traceCall, slice openSlice) {
-	if slice.waits { // the counter of waiting threads includes calls that are left out
-		t.ends = stats.HeapPush(t.ends, slice, openSlice.endsBefore)
-	}
+// leaveOut counts a call beyond MaxSlices that starts at a time, Unix ns. For the first one it writes an instant on
+// gpurec's track.
+func (t *traceBuilder) leaveOut(startNs int64) {
 	t.stats.LeftOut++
 	if t.stats.LeftOut > 1 {
 		return
 	}
 	t.full = true // no later call is written, even if it needs fewer slices
-	t.stats.LeftOutNs = call.startNs
+	t.stats.LeftOutNs = startNs
 	t.startInstant(
 		t.findGpurecTrack(),
 		fmt.Sprintf("all later calls are left out: the limit of %s slices is reached", units.FormatCount(t.slices)),
 	)
-	t.w.finishEvent(call.startNs)
+	t.w.finishEvent(startNs)
 }
 
 // laneOfCall returns the lane of a call's stream.

@@ -35,6 +35,7 @@ const (
 	fieldEventType          = 9
 	fieldNameIID            = 10
 	fieldTrackUUID          = 11
+	fieldName               = 23
 	fieldCounterValue       = 30
 	fieldDoubleCounterValue = 44
 	fieldFlowIDs            = 47
@@ -271,6 +272,11 @@ func (w *traceWriter) setEventName(s string) {
 // setEventNameID sets the name of the current event to an interned string.
 func (w *traceWriter) setEventNameID(id uint64) {
 	w.event = appendVarintField(w.event, fieldNameIID, id)
+}
+
+// setOwnEventName sets the name of the current event without interning it, for names that do not repeat.
+func (w *traceWriter) setOwnEventName(s string) {
+	w.event = appendBytesField(w.event, fieldName, units.ReplaceInvalidUTF8(s))
 }
 
 // addEventCategory adds a category to the current event.

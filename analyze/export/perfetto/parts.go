@@ -80,13 +80,19 @@ func (t *traceBuilder) repeatSlice(e *openSlice) {
 		again.thread = t.findGPULane(*e.lane)
 	case e.hostKind != "":
 		again.thread = t.findHostLane(hostLane{e.caller, e.hostKind})
+	case e.operations != nil:
+		again.thread = t.findCollectiveLane(*e.operations)
 	case e.ownTrack:
 		again.thread = t.newOpenCallTrack(e.caller, e.name)
 	default:
 		again.thread = t.findThreadTrack(e.caller)
 	}
 	t.beginSlice(again)
-	t.w.setEventName(e.name)
+	if e.operations != nil {
+		t.w.setOwnEventName(e.name)
+	} else {
+		t.w.setEventName(e.name)
+	}
 	t.w.addEventCategory(e.category)
 	t.w.setEventStack(e.stack)
 	t.w.addAnnotation("continued", fieldAnnotationBool, 1)

@@ -62,6 +62,14 @@ var traceTrackColumns = []report.Column{
 			"For a graph launch the instant lists the nodes of the graph whose creation was recorded",
 	},
 	{
+		Key:   "process, collectives of …",
+		Title: "",
+		Unit:  report.UnitText,
+		About: "one track for each rank and communicator, with a slice for each call of an operation of NCCL: size, " +
+			"type, peer and stack. A flow connects an operation on all recorded ranks in the order of their calls. " +
+			"after_first_ns is the time since the first of them",
+	},
+	{
 		Key: "GPU n, captured on stream s", Title: "", Unit: report.UnitText,
 		About: "one instant for each launch, copy and memset that was captured into a graph and did not run",
 	},
@@ -135,6 +143,10 @@ func WriteTrace(t *timeline.Timeline, out io.Writer, opt Options) (*TraceStats, 
 		return nil, err
 	}
 	defer p.operations.stop()
+	if p.collectives, err = newCollectiveCalls(p); err != nil {
+		return nil, err
+	}
+	defer p.collectives.stop()
 	if p.host, err = readHostSlices(p); err != nil {
 		return nil, err
 	}
@@ -148,15 +160,15 @@ func WriteTrace(t *timeline.Timeline, out io.Writer, opt Options) (*TraceStats, 
 		return nil, t.WrapReadError(err)
 	}
 	p.writeEventsUntil(p.window.ToNs)
-	if p.hostErr != nil {
-		return nil, p.hostErr
+	if p.partErr != nil {
+		return nil, p.partErr
 	}
 	p.writeLateOperations()
 	p.endAllSlices()
 	for p.hasStep { // run the replay to its end, so that its counts are complete
 		p.step, p.hasStep = next()
 	}
-	if err := cmp.Or(counts.err, p.operations.err); err != nil {
+	if err := cmp.Or(counts.err, p.operations.err, p.collectives.err); err != nil {
 		return nil, err
 	}
 	p.w.endSequence(p.window.ToNs)
@@ -183,8 +195,10 @@ type traceBuilder struct {
 	graphs     graph.GraphContents
 	operations *gpuOperations
 	host       []hostSlice // slices of class host that are not written yet
-	// hostErr is the error of beginning another part of the trace for a slice of class host.
-	hostErr error
+	// collectives has the operations of NCCL that are not written yet.
+	collectives *collectiveCalls
+	// partErr is the error of beginning another part of the trace for a slice that is no call of the driver.
+	partErr error
 
 	partTracks
 	ends     []openSlice // heap of the open slices, the first to end at index 0
@@ -216,6 +230,8 @@ type openSlice struct {
 	waits          bool        // the thread waits for the GPU
 	lane           *streamLane // lane of an operation of the GPU; nil for calls
 	hostKind       string      // kind of the lane of a row of class host; "" for other slices
+	// operations is the lane of an operation of NCCL; nil for other slices.
+	operations *collectiveLane
 }
 
 // trackKey identifies a track of a GPU, or of a process if device is processTrackDevice.
@@ -270,8 +286,8 @@ func newTraceBuilder(t *timeline.Timeline, out io.Writer, opt Options) *traceBui
 }
 
 // writeEventsUntil writes all events other than calls up to atNs, in order of time. Events at the
-// same time have this order: ends of slices, levels of memory, samples, operations of the GPU, states of
-// threads, marks.
+// same time have this order: ends of slices, levels of memory, samples, operations of the GPU, operations of NCCL,
+// states of threads, marks.
 func (t *traceBuilder) writeEventsUntil(atNs int64) {
 	for {
 		next := int64(math.MaxInt64)
@@ -290,6 +306,9 @@ func (t *traceBuilder) writeEventsUntil(atNs int64) {
 		if t.operations.has {
 			next = min(next, t.operations.operation.startNs)
 		}
+		if t.collectives.has {
+			next = min(next, t.collectives.operation.StartNs)
+		}
 		if len(t.host) > 0 {
 			next = min(next, t.host[0].startNs)
 		}
@@ -303,7 +322,7 @@ func (t *traceBuilder) writeEventsUntil(atNs int64) {
 // hasPendingEvents reports whether events other than calls are left to write.
 func (t *traceBuilder) hasPendingEvents() bool {
 	return len(t.ends) > 0 || t.hasStep || len(t.samples) > 0 || len(t.marks) > 0 || t.operations.has ||
-		len(t.host) > 0
+		t.collectives.has || len(t.host) > 0
 }
 
 // writeNextEvent writes the first event whose time is ns.
@@ -319,9 +338,13 @@ func (t *traceBuilder) writeNextEvent(ns int64) {
 		t.samples = t.samples[1:]
 	case t.operations.has && t.operations.operation.startNs == ns:
 		t.writeOperation()
+	case t.collectives.has && t.collectives.operation.StartNs == ns:
+		if err := t.writeCollective(); err != nil {
+			t.partErr, t.collectives.has = err, false
+		}
 	case len(t.host) > 0 && t.host[0].startNs == ns:
 		if err := t.writeHostSlice(); err != nil {
-			t.hostErr, t.host = err, nil
+			t.partErr, t.host = err, nil
 		}
 	default:
 		if t.isInWindow(ns) {

@@ -171,9 +171,12 @@ func decode(t *testing.T, b []byte) *decoded {
 			s := slice{
 				track:   tracks[track],
 				startNs: int64(ts),
-				name:    text(lookup(fieldEventNames, number(e, fieldNameIID)), 2),
+				name:    text(e, fieldName),
 				depth:   len(open[track]),
 				instant: number(e, fieldEventType) == eventTypeInstant,
+			}
+			if s.name == "" {
+				s.name = text(lookup(fieldEventNames, number(e, fieldNameIID)), 2)
 			}
 			for _, c := range e[fieldCategoryIIDs] {
 				lookup(fieldEventCategories, c.(uint64))

@@ -61,6 +61,8 @@ type partTracks struct {
 	gpuLanes  map[streamLane]*threadTrack
 	hostLanes map[hostLane]*threadTrack
 	own       uint64 // track with gpurec's own messages; 0 if it does not exist yet
+
+	collectiveLanes map[collectiveLane]*threadTrack
 }
 
 func newPartTracks() partTracks {
@@ -68,6 +70,7 @@ func newPartTracks() partTracks {
 		processes: make(map[int32]uint64), threads: make(map[origin.Thread]*threadTrack), gpus: make(map[int32]uint64),
 		tracks: make(map[trackKey]uint64), lanes: make(map[streamLane]uint64),
 		gpuLanes: make(map[streamLane]*threadTrack), hostLanes: make(map[hostLane]*threadTrack),
+		collectiveLanes: make(map[collectiveLane]*threadTrack),
 	}
 }
 

@@ -22,6 +22,9 @@ func TestPerfettoUIShowsTracks(t *testing.T) {
 	for i := range int64(60) {
 		recording.AddNVMLSample(0, i*analyzetest.Second, catalog.MetricGPUUtilization, float64(i))
 	}
+	c := analyzetest.CommunicatorRow{ID: 0x77, Ptr: 0x10, Pid: 42, Rank: 1, Size: 2}
+	recording.AddCommunicator(0, c)
+	recording.AddCollective(analyzetest.Second, analyzetest.Ms, "ncclAllReduce", c, 1, 8)
 	trace, shot := filepath.Join(t.TempDir(), "run.pftrace"), filepath.Join(t.TempDir(), "ui.png")
 	file, err := os.Create(trace)
 	if err != nil {
@@ -62,6 +65,7 @@ func TestPerfettoUIShowsTracks(t *testing.T) {
 	for _, want := range []string{
 		"stream 7 (order of calls, not GPU time)",
 		"live memory",
+		"collectives of 0000000000000077, rank 1 of 2",
 		"NVML gpu_utilization_percent",
 		"train 42",
 	} {

@@ -18,24 +18,32 @@ type CountedLaunch struct {
 	Pid               int32
 }
 
-// StartsOfCounted returns when the GPU began each of some launches, Unix ns on the clock of the recording. The zero
-// Interval is an unknown start. It knows the starts on streams that run only these launches and have a channel of their
-// own, also while no launch was recorded. An interval is as wide as the residual of the clock. If the progress word
-// was never read during the launch, it is an estimate: the launch began between two reads.
+// CountedStart is when the GPU began a launch, Unix ns on the clock of the recording. The zero value is unknown.
+type CountedStart struct {
+	// Interval contains the start. It is as wide as the residual of the clock, if the progress word was read while the
+	// launch was the last one that had begun.
+	Interval
+	// LikelyNs is the most probable start. If the word was not read, the launch began shortly before the next one.
+	LikelyNs int64
+}
+
+// StartsOfCounted returns when the GPU began each of some launches. It knows the starts on streams that run only these
+// launches and have a channel of their own, also while no launch was recorded.
 //
 // On such a stream, the counter of the channel is the number of the launch plus an offset. Two facts bound the offset: no
 // launch begins before its call, and all launches before the end of a wait have begun. Launches are in any order. It
 // returns errors of reading the recording.
-func StartsOfCounted(t *timeline.Timeline, launches []CountedLaunch) ([]Interval, error) {
-	starts := make([]Interval, len(launches))
+func StartsOfCounted(t *timeline.Timeline, launches []CountedLaunch) ([]CountedStart, error) {
+	starts := make([]CountedStart, len(launches))
 	if len(launches) == 0 || len(t.Facts.Channels) == 0 {
 		return starts, nil
 	}
-	r := newCountedReader(launches, recordedChannels(t))
-	read, _, err := newReplay(t, 0)
+	read, labels, err := newReplay(t, 0)
 	if err != nil {
 		return nil, err
 	}
+	r := newCountedReader(launches, recordedChannels(t))
+	r.isCounted = labels.isNetwork
 	if err := read(r); err != nil {
 		return nil, err
 	}
@@ -55,6 +63,8 @@ type countedReader struct {
 	after    map[streamKey]position
 	events   map[handleKey]position // of the latest record of an event
 	channels map[int32]*countedChannel
+	// isCounted reports whether a launch with a label is one of the launches.
+	isCounted func(label int32) bool
 }
 
 // position has the number of launches of each counted stream of a process, in the order of countedReader.ofPid.
@@ -67,6 +77,7 @@ type countedStream struct {
 	launches []int32 // ordered by StartNs
 	returned int64   // launches that had returned before the current call
 	proofs   []countedProof
+	others   int  // recorded kernels and copies that are no launches
 	isBroken bool // the handle names several streams
 }
 
@@ -106,7 +117,10 @@ func newCountedReader(launches []CountedLaunch, channels []Channel) *countedRead
 		most[l.Pid] = max(most[l.Pid], len(s.launches))
 	}
 	for _, s := range r.streams {
-		slices.SortStableFunc(s.launches, func(a, b int32) int { return cmp.Compare(launches[a].StartNs, launches[b].StartNs) })
+		slices.SortStableFunc(
+			s.launches,
+			func(a, b int32) int { return cmp.Compare(launches[a].StartNs, launches[b].StartNs) },
+		)
 	}
 	const more = 1000 // samples: a channel may count some operations that are no launches
 	for _, c := range channels {
@@ -140,6 +154,11 @@ func (r *countedReader) AddCall(c *Call) {
 	if len(r.ofPid[c.Pid]) == 0 {
 		return
 	}
+	if c.Op.IsOperation() && c.Op != OpRecordEvent && !r.isCounted(c.Label) {
+		if s := r.byHandle[handleKey{c.Pid, c.Stream}]; s != nil {
+			s.others++
+		}
+	}
 	switch {
 	case c.Op == OpRecordEvent || c.Op == OpMarkEvent:
 		key := handleKey{c.Pid, c.Event}
@@ -160,7 +179,8 @@ func (r *countedReader) AddCall(c *Call) {
 		}
 		r.prove(c, all)
 	case c.Op == OpEndStream:
-		if s := r.byHandle[handleKey{c.Pid, c.Stream}]; s != nil && r.countReturned(s, c.StartNs) < int64(len(s.launches)) {
+		if s := r.byHandle[handleKey{c.Pid, c.Stream}]; s != nil &&
+			r.countReturned(s, c.StartNs) < int64(len(s.launches)) {
 			s.isBroken = true
 		}
 	}
@@ -229,9 +249,12 @@ type timedSample struct {
 	counter int64
 }
 
+// leastOthers is the number of launches for each other operation, below which a stream runs other work.
+const leastOthers = 20
+
 // setStarts sets the starts of the launches of a stream, if exactly one channel can run them.
-func (r *countedReader) setStarts(s *countedStream, starts []Interval) {
-	if s.isBroken {
+func (r *countedReader) setStarts(s *countedStream, starts []CountedStart) {
+	if s.isBroken || s.others*leastOthers > len(s.launches) {
 		return
 	}
 	slices.SortFunc(s.proofs, func(a, b countedProof) int { return cmp.Compare(a.ns, b.ns) })
@@ -253,7 +276,7 @@ func (r *countedReader) setStarts(s *countedStream, starts []Interval) {
 	for _, p := range parts {
 		for i := p.from; i < p.to; i++ {
 			if n := samples[i].counter - p.high; n > 0 && n <= int64(len(s.launches)) {
-				starts[s.launches[n-1]] = samples[i].Interval
+				starts[s.launches[n-1]] = CountedStart{samples[i].Interval, samples[i].MiddleNs()}
 			}
 		}
 	}
@@ -284,20 +307,59 @@ func (c *countedChannel) usualDelay() int64 {
 }
 
 // leastAtBound is the share of the proofs that the bound of an offset must meet, if the launches do not confirm it.
-const leastAtBound = 0.3
+const leastAtBound = 0.6
+
+// shortestOf returns the time from one operation to the next that one of 20 is below, ns. An operation lasts at most as
+// long.
+func shortestOf(samples []timedSample) int64 {
+	var list []int64
+	for i := 1; i < len(samples); i++ {
+		if samples[i].counter == samples[i-1].counter+1 {
+			list = append(list, samples[i].LoNs-samples[i-1].HiNs)
+		}
+	}
+	if len(list) == 0 {
+		return math.MaxInt64
+	}
+	slices.Sort(list)
+	return list[len(list)/20]
+}
 
 // countedPart is a span of samples in which the counter less the number of the launch is one offset, which is at least low
 // and at most high.
 type countedPart struct {
-	from, to  int // samples; to is the first one after the last proof
+	from, to  int // samples; to is the first one after the last proof that bounds the offset by high
 	low, high int64
-	proofs    int // that bound the offset
-	atBound   int // of them at high
+	// isConfirmed reports that low was high before to. Later, other operations may have raised low.
+	isConfirmed bool
+	proofs      int // with the samples before and after them
+	// sinceNs has, for each of them that bounds the offset by high, the time since the last operation began, ns.
+	sinceNs []int64
 }
 
-// isKnown reports whether the offset of a part is high: launches confirm it, or many proofs are as tight as that.
-func (p *countedPart) isKnown() bool {
-	return p.proofs > 0 && (p.low == p.high || float64(p.atBound) >= leastAtBound*float64(p.proofs))
+// isKnown reports whether the offset of a part is high: most proofs are as tight as that, and launches confirm it, or the
+// last launch that the proofs prove began long enough before. Otherwise high may be too high by one: the next launch begins
+// as soon as that launch ends. shortestNs is the length of short operations.
+func (p *countedPart) isKnown(shortestNs int64) bool {
+	slices.Sort(p.sinceNs)
+	n := len(p.sinceNs)
+	return n > 0 && float64(n) >= leastAtBound*float64(p.proofs) && (p.isConfirmed || p.sinceNs[n/2] >= shortestNs)
+}
+
+// addProof adds a proof between samples i-1 and i. bound is its bound of the offset.
+func (p *countedPart) addProof(i int, bound, sinceNs int64, isTight bool) {
+	if bound < p.high {
+		p.high, p.sinceNs = bound, p.sinceNs[:0]
+	}
+	if bound == p.high {
+		p.to, p.isConfirmed = i, p.low == bound
+	}
+	if isTight {
+		p.proofs++
+		if bound == p.high {
+			p.sinceNs = append(p.sinceNs, sinceNs)
+		}
+	}
 }
 
 // partsOf returns the parts of the samples of a channel with a known offset. It returns none if the channel does not run
@@ -315,9 +377,9 @@ func (r *countedReader) partsOf(s *countedStream, samples []timedSample) (known 
 	if max(moved-launched, launched-moved) > most {
 		return nil
 	}
-	parts, part := int64(0), countedPart{low: math.MinInt64, high: math.MaxInt64}
+	parts, part, shortestNs := int64(0), countedPart{low: math.MinInt64, high: math.MaxInt64}, shortestOf(samples)
 	end := func(next int) {
-		if parts++; part.isKnown() {
+		if parts++; part.isKnown(shortestNs) {
 			known = append(known, part)
 		}
 		part = countedPart{from: next, low: math.MinInt64, high: math.MaxInt64}
@@ -325,18 +387,15 @@ func (r *countedReader) partsOf(s *countedStream, samples []timedSample) (known 
 	proofs := s.proofs
 	for i := range samples {
 		for ; len(proofs) > 0 && proofs[0].ns < samples[i].LoNs; proofs = proofs[1:] {
-			bound := samples[i].counter - 1 - proofs[0].done // a launch that is done began before this sample
-			switch {
-			case i == 0:
+			if i == 0 {
 				continue
-			case bound < part.low:
-				end(i)
-			case bound < part.high:
-				part.high, part.atBound = bound, 1
-			case bound == part.high:
-				part.atBound++
 			}
-			part.proofs, part.to = part.proofs+1, i
+			bound := samples[i].counter - 1 - proofs[0].done // a launch that is done began before this sample
+			if bound < part.low {
+				end(i)
+			}
+			isTight := samples[i].counter == samples[i-1].counter+1
+			part.addProof(i, bound, proofs[0].ns-samples[i-1].HiNs, isTight)
 		}
 		low := samples[i].counter - begun(samples[i].HiNs)
 		if low > part.high {
@@ -352,20 +411,22 @@ func (r *countedReader) partsOf(s *countedStream, samples []timedSample) (known 
 
 // mostUnread is the number of launches in a row whose starts are estimated if no sample shows them. With more, the
 // progress word was not read for a while.
-const mostUnread = 3
+const mostUnread = 8
 
-// estimateStarts bounds the starts of launches that no sample shows: they began at most one read before the next one.
-func (r *countedReader) estimateStarts(s *countedStream, readNs int64, starts []Interval) {
+// estimateStarts bounds the starts of launches that no sample shows: they began after the launch before, and before the next
+// one. That was usually at most one read before, which takes readNs.
+func (r *countedReader) estimateStarts(s *countedStream, readNs int64, starts []CountedStart) {
 	last := -1 // launch with a sample
 	for i, launch := range s.launches {
 		next := starts[launch]
-		if next == (Interval{}) {
+		if next == (CountedStart{}) {
 			continue
 		}
 		for k := last + 1; last >= 0 && i-last <= mostUnread+1 && k < i; k++ {
 			missing := s.launches[k]
-			least := max(next.LoNs-readNs, r.launches[missing].StartNs, starts[s.launches[k-1]].LoNs)
-			starts[missing] = Interval{min(least, next.HiNs), next.HiNs}
+			within := Interval{max(starts[s.launches[last]].LoNs, r.launches[missing].StartNs), next.HiNs}
+			within.LoNs = min(within.LoNs, within.HiNs)
+			starts[missing] = CountedStart{within, max(within.MiddleNs(), next.LoNs-readNs/2)}
 		}
 		last = i
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math/bits"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/gpurec/gpurec/analyze/catalog"
@@ -77,6 +78,21 @@ func (l *labelTable) numberOf(id labelID) int32 {
 	}
 	l.list = append(l.list, Label{l.kernels.List[id.kernel], id.grid, site, id.graph, id.bytes})
 	return n
+}
+
+// networkKernels begin the names of kernels that run operations of NCCL, and of RCCL.
+var networkKernels = [...]string{"nccl", "rccl", "mscclKernel"}
+
+// IsNetworkKernel reports whether a kernel runs an operation of NCCL or RCCL, by its name.
+func IsNetworkKernel(name string) bool {
+	return slices.ContainsFunc(networkKernels[:], func(p string) bool { return strings.HasPrefix(name, p) })
+}
+
+// isNetwork reports whether a label is that of such a kernel. The label of too many kernels is none.
+func (l *labelTable) isNetwork(label int32) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return label >= 0 && IsNetworkKernel(l.list[label].Kernel)
 }
 
 // siteNumber returns the number of the call site of a stack plus 1.

@@ -1,6 +1,11 @@
 package collective
 
-import "github.com/gpurec/gpurec/format"
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/gpurec/gpurec/format"
+)
 
 // Communicator is a communicator of a process.
 type Communicator struct {
@@ -15,6 +20,14 @@ type Communicator struct {
 	Device int32
 	Name   string // given by the program, often ""
 	Fact   format.CommunicatorFact
+}
+
+// Label returns the name of the communicator, or its identity as NCCL_DEBUG prints it.
+func (c *Communicator) Label() string {
+	if c.ID == 0 {
+		return cmp.Or(c.Name, "unknown")
+	}
+	return cmp.Or(c.Name, fmt.Sprintf("%016x", uint64(c.ID)))
 }
 
 // Operation is a collective, or a Send or Recv, that a process called.

@@ -1,9 +1,6 @@
 package ranksteps
 
 import (
-	"math"
-	"slices"
-
 	"github.com/gpurec/gpurec/analyze/model/activity"
 	"github.com/gpurec/gpurec/analyze/model/collective"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
@@ -39,7 +36,18 @@ func addArrivals(t *timeline.Timeline, survey *collective.Survey, byPid map[int3
 	if err != nil {
 		return err
 	}
+	type stream struct {
+		rank   *rank
+		handle int64
+	}
+	known := make(map[stream]bool) // streams with a channel of their own
 	for i, l := range of {
+		known[stream{l.rank, launches[i].Stream}] = known[stream{l.rank, launches[i].Stream}] || starts[i].LikelyNs != 0
+	}
+	for i, l := range of {
+		if !known[stream{l.rank, launches[i].Stream}] {
+			continue
+		}
 		l.rank.addArrival(&launches[i], l, starts[i], shiftNs)
 	}
 	return nil
@@ -89,14 +97,14 @@ func (r *rank) appendLaunches(
 }
 
 // addArrival adds the start of a launch to its step.
-func (r *rank) addArrival(launch *activity.CountedLaunch, of launchOf, start activity.Interval, shiftNs int64) {
+func (r *rank) addArrival(launch *activity.CountedLaunch, of launchOf, start activity.CountedStart, shiftNs int64) {
 	step := r.stepAt(launch.StartNs)
 	if step < 0 || of.sequence == 0 || of.communicator == 0 {
 		return
 	}
 	a := arrival{of.communicator, of.sequence, 0, int32(step)}
-	if start != (activity.Interval{}) {
-		a.startNs = start.MiddleNs() - shiftNs
+	if start != (activity.CountedStart{}) {
+		a.startNs = start.LikelyNs - shiftNs
 	}
 	r.arrivals = append(r.arrivals, a)
 }
@@ -135,23 +143,27 @@ func setWaits(group []*rank) {
 	}
 }
 
-// waitsIn returns the waits of a rank by step, ns; -1: unknown.
+// leastKnown is the share of the collectives of a step whose starts are known on all ranks, from which on its waits are.
+const leastKnown = 0.5
+
+// waitsIn returns the waits of a rank by step, ns; -1: unknown. Collectives without a known start on a rank count as no wait on
+// all ranks. So a late rank seems less late, and no other rank late.
 func (r *rank) waitsIn(all map[collectiveKey]*arrivalsOf) []int64 {
-	waits := slices.Repeat([]int64{math.MinInt64}, len(r.steps))
+	waits, known, unknown := make([]int64, len(r.steps)), make([]int32, len(r.steps)), make([]int32, len(r.steps))
 	for i := range r.arrivals {
 		a := &r.arrivals[i]
 		of := all[collectiveKey{a.communicator, a.sequence}]
-		switch ns := &waits[a.step]; {
-		case of.unknown:
-			*ns = -1
-		case *ns == math.MinInt64:
-			*ns = of.lastNs - a.startNs
-		case *ns >= 0:
-			*ns += of.lastNs - a.startNs
+		if of.unknown {
+			unknown[a.step]++
+			continue
 		}
+		known[a.step]++
+		waits[a.step] += of.lastNs - a.startNs
 	}
 	for i := range waits {
-		waits[i] = max(waits[i], -1) // a step without a collective has no known wait
+		if known[i] == 0 || float64(known[i]) < leastKnown*float64(known[i]+unknown[i]) {
+			waits[i] = -1
+		}
 	}
 	return waits
 }

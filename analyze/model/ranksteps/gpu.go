@@ -6,15 +6,11 @@ import (
 	"maps"
 	"slices"
 	"sort"
-	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/activity"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/query"
 )
-
-// kernelPrefixes begin the names of kernels that run operations of NCCL, and of RCCL.
-var kernelPrefixes = [...]string{"nccl", "rccl", "mscclKernel"}
 
 // leastTimed is the number of steps with the GPU times of all collectives, below which ranks are compared by host
 // times.
@@ -95,10 +91,7 @@ func addGPUTimes(t *timeline.Timeline, w query.Window, byPid map[int32]*rank) er
 	}
 	isNetwork := make([]bool, len(a.Labels))
 	for i := range a.Labels {
-		isNetwork[i] = slices.ContainsFunc(
-			kernelPrefixes[:],
-			func(p string) bool { return strings.HasPrefix(a.Labels[i].Kernel, p) },
-		)
+		isNetwork[i] = activity.IsNetworkKernel(a.Labels[i].Kernel)
 	}
 	err = a.EachOperation(func(operation *activity.Operation) {
 		if k := ranks[operation.Call.Pid]; k != nil {

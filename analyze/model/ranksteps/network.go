@@ -13,6 +13,7 @@ const (
 	leastRise    = 1.5  // times the value before: kernels next to a transfer make it longer, too
 	spreadsOfIt  = 3    // median deviations that it exceeds
 	leastOfStep  = 0.02 // of a step that it costs
+	leastOfSteps = 0.15 // of a step that it costs, if it is slower than other communicators
 	leastOfPeers = 3    // times the transfer of other communicators of equal size: the ends of transfers are bounds
 	leastPeers   = 3    // communicators of equal size, with the slow one
 )
@@ -38,7 +39,7 @@ func (s *Survey) FindSlowNetwork(stepNs float64) (list []SlowNetwork) {
 			list = append(list, n)
 			continue
 		}
-		if n, ok := s.compareWithPeers(i); ok && (n.TransferNs-n.UsualNs)*perStep >= leastOfStep*stepNs {
+		if n, ok := s.compareWithPeers(i); ok && (n.TransferNs-n.UsualNs)*perStep >= leastOfSteps*stepNs {
 			n.CostNs = (n.TransferNs - n.UsualNs) * perStep
 			list = append(list, n)
 		}

@@ -13,8 +13,8 @@ type Survey struct {
 	Job    *job.Job
 	Ranks  []Rank             // by member of the job
 	Series []straggler.Series // by member of the job; without steps if none were found
-	// HostSeries are Series with host times only, for ranks whose Series has starts of kernels on the GPU. They show a host
-	// that is late for an operation without a known start. nil: Series has no such ranks.
+	// HostSeries are Series with host times only, for ranks whose Series has starts of kernels on the GPU. They show
+	// a host that is late for an operation without a known start. nil: Series has no such ranks.
 	HostSeries []straggler.Series
 	// Operations are the operations of all communicators, those with the most bytes first.
 	Operations []Operation
@@ -90,5 +90,8 @@ func (s *Survey) hostSeries() []straggler.Series {
 // isOneHost reports whether some ranks are on one host.
 func (s *Survey) isOneHost(group []*rank) bool {
 	members := s.Job.Members
-	return !slices.ContainsFunc(group, func(k *rank) bool { return members[k.member].Host != members[group[0].member].Host })
+	return !slices.ContainsFunc(
+		group,
+		func(k *rank) bool { return members[k.member].Host != members[group[0].member].Host },
+	)
 }

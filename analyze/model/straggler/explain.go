@@ -33,7 +33,9 @@ type Reason struct {
 	// Factor is the quantity as a multiple of the other ranks': time in kernels, their number, time in copies.
 	// 0: unknown.
 	Factor float64
-	Bytes  float64 // of CauseCopies: copied in a step, more than on the other ranks; 0: no more, or their times explain it
+	// Bytes is the number of bytes that CauseCopies copies in a step, more than on the other ranks. 0: no more, or the
+	// times of the copies explain the lateness.
+	Bytes float64
 }
 
 // Verdict says that a rank is late.

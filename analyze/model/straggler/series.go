@@ -22,7 +22,7 @@ const (
 	// BasisArrivals adds the starts of kernels of NCCL. Step.CollectiveNs is the time from the start of a rank's kernel
 	// until the kernel of the last rank started. Step.KernelNs has the launches that were recorded in Step.CoveredNs.
 	BasisArrivals
-	BasisGPU // adds the times of all kernels of NCCL, and of the other operations as far as they are known
+	BasisGPU // adds the times of all kernels of NCCL, and of other operations with known times
 )
 
 // Step has the times of one step in ns, and counts. AtNs is Unix ns on the clock of the rank's host.
@@ -39,7 +39,7 @@ type Step struct {
 	CollectiveNs, KernelNs, CopyNs int64
 	// CoveredNs is the part of the step in which launches were recorded.
 	CoveredNs int64
-	// CopyBytes is what calls of the step copy between host and device.
+	// CopyBytes counts the bytes that calls of the step copy between host and device.
 	CopyBytes int64
 	Kernels   int32 // recorded launches, without those of NCCL
 }

@@ -30,7 +30,7 @@ type simulation struct {
 	stepNs float64
 	noise  float64 // standard deviation of a rank's own time
 	spread float64 // standard deviation between ranks
-	basis Basis
+	basis  Basis
 	faults []fault
 }
 
@@ -103,7 +103,7 @@ func TestVerdictsOfSimulatedJobs(t *testing.T) {
 	testclass.Lab(t, "lab")
 	kinds := []struct {
 		name   string
-		basis Basis
+		basis  Basis
 		causes []Cause
 	}{
 		{"none", BasisGPU, nil},

@@ -40,6 +40,14 @@ Record with --host auto to see what a late host did.`,
 		Error: "--from and --to need one recording",
 	}}},
 	Sections: Sections,
-	Run:      Run,
-	RunJob:   RunJob,
+	Page: report.HTMLSection{
+		Title: "Ranks",
+		About: "Which rank the other ranks wait for, and why. Operations of NCCL by communicator and size. The " +
+			"lateness is the own time of a rank in a step, less the median of the ranks that do the same. The own " +
+			"time is the step without waits.",
+		Empty: "The recording has no ranks.",
+		Chart: "ranks",
+	},
+	Run:    Run,
+	RunJob: RunJob,
 }

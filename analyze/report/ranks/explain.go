@@ -129,8 +129,8 @@ func (s *State) describe(v *Verdict, late, other *side) {
 			reason.Factor,
 		)
 		if reason.Factor == 0 {
-			v.Because = "its GPU: it begins the collectives late, its host calls them in time, and it copies no more than the " +
-				"other ranks; the times of its kernels are not known"
+			v.Because = "its GPU: it begins the collectives late, its host calls them in time, and it copies no more " +
+				"than the other ranks; the times of its kernels are not known"
 		}
 		if state := describeGPU(&late.gpu, &other.gpu, name); state != "" {
 			v.Because += "; " + state

@@ -1,6 +1,7 @@
 package ranks
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/gpurec/gpurec/analyze/model/job"
@@ -45,8 +46,22 @@ func RunJob(j *job.Job, opt query.Options) (*report.Report, error) {
 	return r, cutTables(r, opt)
 }
 
-// FindIn returns the state of the ranks of one recording.
+// stateOf is the key of a State in the memo of a Timeline. callers has the parts of the filter that select callers.
+type stateOf struct {
+	fromNs, toNs int64
+	callers      string
+}
+
+// FindIn returns the state of the ranks of one recording. It computes the state of a filter once for all views of the
+// Timeline. Callers must not change it.
 func FindIn(t *timeline.Timeline, opt query.Options) (*State, error) {
+	key := stateOf{opt.FromNs, opt.ToNs, fmt.Sprint(opt.Pids, opt.Tids, opt.Devices, opt.Streams, opt.Kernel)}
+	return timeline.Remember(t, key, func() (*State, error) {
+		return findIn(t.NewView(), query.Options{Filter: opt.Filter})
+	})
+}
+
+func findIn(t *timeline.Timeline, opt query.Options) (*State, error) {
 	j, err := job.Of(t)
 	if err != nil {
 		return nil, err

@@ -414,7 +414,7 @@
   }
 
   // src/data.js
-  var lists = ["texts", "memory", "groups", "busy", "steps", "gpus", "marks"];
+  var lists = ["texts", "memory", "groups", "busy", "steps", "ranks", "gpus", "marks"];
   function parseReport(text) {
     const data = JSON.parse(text);
     for (const list of lists) data[list] ??= [];
@@ -826,6 +826,27 @@
     for (const section of document.querySelectorAll("section")) observer.observe(section);
   }
 
+  // src/rankseries.js
+  var lateColours = ["--c3", "--c1", "--c6", "--c5"];
+  var otherColours = ["--c0", "--c2", "--c4", "--c8", "--c7"];
+  function rankSeries(ranks) {
+    const lateRanks = ranks.filter(({ late }) => late).length;
+    return ranks.map(({ name, late, t, v }, i) => {
+      const colours = late ? lateColours : otherColours;
+      const place = late ? i : i - lateRanks;
+      return { name: late ? `${name}, late` : name, t, v, colour: colours[place % colours.length] };
+    });
+  }
+
+  // src/ranks.js
+  function drawRanks(box, data, charts2) {
+    if (data.ranks.length === 0) return;
+    const title = "Lateness of ranks in each step";
+    const panel = element("div", { className: "plotbox" }, element("h4", { text: title }));
+    box.append(panel);
+    charts2.add(new Chart(panel, { title, unit: "ns", height: 220, series: rankSeries(data.ranks), data }));
+  }
+
   // src/stepseries.js
   var causeColours = {
     "outside CUDA": "--c1",
@@ -1050,6 +1071,7 @@
     activity: drawActivity,
     busy: drawBusy,
     steps: drawSteps,
+    ranks: drawRanks,
     gpus: drawGPUs,
     flame: drawFlame
   };

@@ -12,6 +12,7 @@
  * @property {?{t: number[], lines: {name: string, v: ?number[]}[]}} activity calls per second
  * @property {Busy[]} busy one per GPU and process with GPU times
  * @property {Steps[]} steps one per process with steps; that with the most steps first
+ * @property {Rank[]} ranks the late ranks first
  * @property {{title: string, charts: MetricChart[]}[]} gpus
  * @property {Mark[]} marks in order of time
  *
@@ -59,6 +60,12 @@
  * @property {{t: number, ns: number, n: number, c: number, d: number}[]} outliers begin, duration and
  *     number; indexes of the cause and of what differed in texts
  *
+ * @typedef {object} Rank the lateness of a rank over time: that of the steps from t[i] on is v[i]
+ * @property {string} name
+ * @property {boolean} late the other ranks wait for it
+ * @property {number[]} t
+ * @property {number[]} v own time less that of the other ranks, in ns
+ *
  * @typedef {{title: string, unit: string, lines: Line[]}} MetricChart
  * @typedef {{t: number, text: string}} Mark an event that all charts show as a vertical line
  * @typedef {{metrics: {name: string, unit: string}[], root: FlameNode}} Flame
@@ -70,7 +77,7 @@
  * @property {FlameNode[]} [c] callees
  */
 
-const lists = ["texts", "memory", "groups", "busy", "steps", "gpus", "marks"];
+const lists = ["texts", "memory", "groups", "busy", "steps", "ranks", "gpus", "marks"];
 
 /**
  * Decodes the data of the page. Lists that are null in the JSON become empty.

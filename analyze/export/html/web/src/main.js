@@ -7,13 +7,14 @@ import { drawFlame } from "./flame.js";
 import { drawGPUs } from "./gpus.js";
 import { drawMemory } from "./memory.js";
 import { followSections } from "./navigation.js";
+import { drawRanks } from "./ranks.js";
 import { drawSteps } from "./steps.js";
 import { enhanceTables } from "./tables.js";
 import { Theme } from "./theme.js";
 
 const panels = {
-	memory: drawMemory, activity: drawActivity, busy: drawBusy, steps: drawSteps, gpus: drawGPUs,
-	flame: drawFlame,
+	memory: drawMemory, activity: drawActivity, busy: drawBusy, steps: drawSteps, ranks: drawRanks,
+	gpus: drawGPUs, flame: drawFlame,
 };
 const resizeDelayMs = 120;
 const paperWidth = "680px";

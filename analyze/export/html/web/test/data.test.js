@@ -9,11 +9,11 @@ test("parseReport", () => {
 	const empty = `{"from":0,"to":5,"texts":null,"memory":[],"groups":[],
 		"flame":null,"activity":null,"gpus":null,"marks":null}`;
 	assert.deepEqual(parseReport(empty), {
-		from: 0, to: 5, texts: [], memory: [], groups: [], busy: [], steps: [], flame: null,
+		from: 0, to: 5, texts: [], memory: [], groups: [], busy: [], steps: [], ranks: [], flame: null,
 		activity: null, gpus: [], marks: [],
 	});
 	assert.deepEqual(parseReport("{}"), {
-		texts: [], memory: [], groups: [], busy: [], steps: [], gpus: [], marks: [],
+		texts: [], memory: [], groups: [], busy: [], steps: [], ranks: [], gpus: [], marks: [],
 	});
 	const { busy, steps } = parseReport(`{"busy":[{"mid":null}],"steps":[{"t":null,"ns":[1],"n":null}]}`);
 	assert.deepEqual(busy, [{ mid: [] }]);
