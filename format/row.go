@@ -268,6 +268,9 @@ type Beginning struct {
 // UnknownMissed says that the number of missing calls is unknown.
 const UnknownMissed = -1
 
+// NoteCommunicators is the name of notes that name the processes with unknown communicators, and the reason.
+const NoteCommunicators = "communicators"
+
 // NoteSampling is the name of notes whose message is a Sampling as JSON. A note holds from its
 // start_ns until the next note about the same class and part. Since 1.1.
 const NoteSampling = "sampling"

@@ -6,7 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -51,6 +54,9 @@ func (t *censusTaker) take(pids []int) {
 		switch {
 		case err == nil:
 			delete(t.missing, pid)
+			if found.Unknown > 0 {
+				t.missing[pid] = &communicator.UnknownVersionError{Communicators: found.Unknown}
+			}
 			t.writer.SendCensus(rowwriter.ProcessCensus{Pid: pid, AtNs: atNs, Communicators: found.Communicators})
 		case isReadingError(err):
 			t.missing[pid] = err
@@ -82,16 +88,35 @@ func isReadingError(err error) bool {
 func (t *censusTaker) notes(now int64) (rows []format.Row) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var pids []int
-	for pid := range t.missing {
-		pids = append(pids, pid)
+	byReason := make(map[string][]int)
+	for pid, err := range t.missing {
+		byReason[err.Error()] = append(byReason[err.Error()], pid)
 	}
-	slices.Sort(pids)
-	for _, pid := range pids {
+	for _, reason := range slices.Sorted(maps.Keys(byReason)) {
 		rows = append(rows, format.Row{
-			Kind: format.KindNote, Name: "communicators", StartNs: now, Device: -1,
-			Message: fmt.Sprintf("the communicators of process %d are unknown: %v", pid, t.missing[pid]),
+			Kind: format.KindNote, Name: format.NoteCommunicators, StartNs: now, Device: -1,
+			Message: fmt.Sprintf("communicators of %s are unknown: %s", processesText(byReason[reason]), reason),
 		})
 	}
 	return rows
+}
+
+// maxNamedProcesses bounds the processes that a note names.
+const maxNamedProcesses = 8
+
+// processesText names processes, such as "process 42" or "processes 42, 43".
+func processesText(pids []int) string {
+	slices.Sort(pids)
+	var list []string
+	for _, pid := range pids[:min(len(pids), maxNamedProcesses)] {
+		list = append(list, strconv.Itoa(pid))
+	}
+	text := strings.Join(list, ", ")
+	if more := len(pids) - maxNamedProcesses; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	if len(pids) == 1 {
+		return "process " + text
+	}
+	return "processes " + text
 }

@@ -94,7 +94,7 @@ func kindOf(h *rules.Hit) string {
 	return KindError
 }
 
-// placesOf returns a Finding for each place of a leak or a hang, and one for any other hit.
+// placesOf returns a Finding for each place of a leak or of processes that hang, and one for any other hit.
 func placesOf(h *rules.Hit, kind string) []Finding {
 	first := Finding{
 		Rule: h.Rule.ID, Kind: kind, Severity: gpu.VerdictLevels[h.Severity], Confidence: h.Confidence, What: h.Summary,
@@ -105,7 +105,7 @@ func placesOf(h *rules.Hit, kind string) []Finding {
 	}
 	first.setPlace(&h.Evidence[0])
 	list := []Finding{first}
-	if kind != KindLeak && h.Rule.ID != "hang" || len(h.Evidence) == 1 {
+	if kind != KindLeak && h.Rule.ID != "hang" || len(h.Evidence) == 1 || h.IsOfJob {
 		return list
 	}
 	list[0].What = h.Evidence[0].Detail

@@ -25,19 +25,26 @@ type censusCase struct {
 	layout, fault string
 	result        string // in stacks: behind, equal, or missing for an unknown layout
 	hangs, how    string // in the facts hangs and fault of a recording; hangs "": no recording
+	rule          string // of the only finding on a hang; "": not compared
 }
 
 // TestCensusOfHungJobs looks at simulated jobs that hang. It compares the counts with the ledger, and the verdict with
-// the fault.
+// the fault. A rank that is killed is not read.
 func TestCensusOfHungJobs(t *testing.T) {
 	testclass.Root(t, testclass.Gate)
 	requireSimcuda(t, "ranks", privilege.AttachAuto)
 	for _, c := range []censusCase{
-		{"2.28", "stop", "behind", "has waited for rank 1", "rank 1 waits for no other rank"},
-		{"2.28", "op", "equal", "all ranks have launched the same number of each operation", ""},
-		{"2.26", "stop", "behind", "", ""},
-		{"2.30", "stop", "behind", "", ""},
-		{"odd", "stop", "missing", "", ""},
+		{"2.28", "stop", "behind", "has waited for rank 1 for at least", "rank 1 waits for no other rank", "rank-missing"},
+		{
+			"2.28", "skip", "behind", "the job hangs: rank 1 launched", "rank 1 waits as the others do",
+			"collective-mismatch",
+		},
+		{"2.28", "extra", "behind", "the job hangs: rank 1 launched", "so rank 1 made a call", "collective-mismatch"},
+		{"2.28", "kill", "equal", "rank 1 of 3 has no process in the recording", "rank 1 belongs to", "rank-missing"},
+		{"2.28", "op", "equal", "all 3 ranks launched the same number of each operation", "cannot say which rank", "hang"},
+		{"2.26", "stop", "behind", "", "", ""},
+		{"2.30", "stop", "behind", "", "", ""},
+		{"odd", "stop", "missing", "", "", ""},
 	} {
 		t.Run(c.layout+"_"+c.fault, func(t *testing.T) {
 			t.Setenv("SIMNCCL_LAYOUT", c.layout)
@@ -87,9 +94,13 @@ type stacksOutput struct {
 
 func (c *censusCase) checkStacks(t *testing.T, run *rankRun) {
 	t.Helper()
-	stdout, stderr, code := runGpurec(t, "stacks", "-p", joinPids(run.pids), "--format", "json")
+	var pids []int
+	for _, rank := range c.alive(run) {
+		pids = append(pids, run.pids[rank])
+	}
+	stdout, stderr, code := runGpurec(t, "stacks", "-p", joinPids(pids), "--format", "json")
 	var out stacksOutput
-	if err := json.Unmarshal([]byte(stdout), &out); err != nil || code != 0 || len(out.Processes) != run.v.ranks {
+	if err := json.Unmarshal([]byte(stdout), &out); err != nil || code != 0 || len(out.Processes) != len(pids) {
 		t.Fatalf("%v, exit status %d, %d processes\n%s", err, code, len(out.Processes), stderr)
 	}
 	if c.result == "missing" {
@@ -124,9 +135,25 @@ func (c *censusCase) checkStacks(t *testing.T, run *rankRun) {
 		return int(j.Size) == run.v.ranks
 	})
 	if whole < 0 || out.Communicators[whole].Result != c.result ||
-		c.result == "behind" && !slices.Equal(out.Communicators[whole].Ranks, []int{run.v.rank}) {
+		c.result == "behind" && !slices.Equal(out.Communicators[whole].Ranks, c.behind(run)) {
 		t.Errorf("got %+v, want %s of rank %d", out.Communicators, c.result, run.v.rank)
 	}
+}
+
+// alive returns the ranks that have a process.
+func (c *censusCase) alive(run *rankRun) []int {
+	return slices.DeleteFunc(
+		ranksUpTo(run.v.ranks),
+		func(rank int) bool { return c.fault == "kill" && rank == run.v.rank },
+	)
+}
+
+// behind returns the ranks with fewer calls.
+func (c *censusCase) behind(run *rankRun) []int {
+	if c.fault != "extra" {
+		return []int{run.v.rank}
+	}
+	return slices.DeleteFunc(ranksUpTo(run.v.ranks), func(rank int) bool { return rank == run.v.rank })
 }
 
 // ledgerKey is a communicator of a process.
@@ -151,7 +178,7 @@ func launchedByLedger(t *testing.T, run *rankRun) map[ledgerKey]int64 {
 // checkRecording records the job that hangs.
 func (c *censusCase) checkRecording(t *testing.T, run *rankRun) {
 	t.Helper()
-	recorder := run.startRecorder(0, ranksUpTo(run.v.ranks))
+	recorder := run.startRecorder(0, c.alive(run))
 	time.Sleep(5 * time.Second) // the verdict needs counts that have not changed for a second
 	must(t, recorder.Process.Signal(syscall.SIGINT))
 	waitForRecorder(t, recorder)
@@ -166,6 +193,11 @@ func (c *censusCase) checkRecording(t *testing.T, run *rankRun) {
 		t.Errorf("hangs is %q and fault is %q, want %q and %q", hangs, fault, c.hangs, c.how)
 	}
 	t.Logf("%s\n%s\n%s", factText(r, "census"), factText(r, "hangs"), factText(r, "fault"))
+	stdout, stderr, code := runGpurec(t, "analyze", "rules", "--format", "json", run.path("r0.parquet"))
+	if rule := `"rule":"` + c.rule + `"`; code != 0 ||
+		!strings.Contains(strings.ReplaceAll(stdout, `": "`, `":"`), rule) {
+		t.Errorf("exit status %d, no finding of rule %s:\n%s\n%s", code, c.rule, stdout, stderr)
+	}
 }
 
 func waitForRecorder(t *testing.T, recorder *exec.Cmd) {

@@ -121,6 +121,7 @@ type communicatorSides struct {
 	hash  uint64
 	size  int32
 	sides []census.Side
+	pids  []int // of the sides
 	// unchanged is the shortest time for which the counts of a rank have not changed.
 	unchanged time.Duration
 	// isComparable is false if a rank has no counts, is moving, or is there twice.
@@ -153,7 +154,7 @@ func joinCommunicators(list []processCommunicators) (joined []*communicatorSides
 				known[k] = c
 				joined = append(joined, c)
 			}
-			c.add(f, p.takenAt.Sub(p.since[j]))
+			c.add(f, p.pid, p.takenAt.Sub(p.since[j]))
 		}
 	}
 	joined = slices.DeleteFunc(joined, func(c *communicatorSides) bool { return c.size < 2 || len(c.sides) < 2 })
@@ -164,9 +165,10 @@ func joinCommunicators(list []processCommunicators) (joined []*communicatorSides
 }
 
 // add adds the communicator of a rank.
-func (c *communicatorSides) add(f *communicator.Found, unchanged time.Duration) {
+func (c *communicatorSides) add(f *communicator.Found, pid int, unchanged time.Duration) {
 	isTwice := slices.ContainsFunc(c.sides, func(s census.Side) bool { return s.Rank == int(f.Rank) })
 	c.isComparable = c.isComparable && f.HasCounts && !f.IsMoving && !isTwice && unchanged > 0
 	c.unchanged = min(c.unchanged, unchanged)
+	c.pids = append(c.pids, pid)
 	c.sides = append(c.sides, census.Side{Rank: int(f.Rank), Counts: f.CountsByFunction()})
 }

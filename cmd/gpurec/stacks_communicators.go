@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/gpurec/gpurec/analyze/model/census"
@@ -48,10 +49,19 @@ func printCommunicators(w io.Writer, list []processCommunicators) {
 	for _, c := range joinCommunicators(list) {
 		fmt.Fprintf(w, "%s: %s\n", communicatorID(c.hash), c.describe())
 	}
+	var reasons []string
+	pids := make(map[string][]string)
 	for i := range list {
 		if why := list[i].describeMissing(); why != "" {
-			fmt.Fprintf(w, "communicators of process %d: %s\n", list[i].pid, why)
+			if pids[why] == nil {
+				reasons = append(reasons, why)
+			}
+			pids[why] = append(pids[why], strconv.Itoa(list[i].pid))
 		}
+	}
+	for _, why := range reasons {
+		noun := map[bool]string{true: "process", false: "processes"}[len(pids[why]) == 1]
+		fmt.Fprintf(w, "communicators of %s %s: %s\n", noun, strings.Join(pids[why], ", "), why)
 	}
 }
 
@@ -102,16 +112,50 @@ func (c *communicatorSides) describe() string {
 	switch {
 	case c.isComparable:
 		comparison := census.Compare(c.sides)
-		text = fmt.Sprintf("%s, unchanged for %s", comparison.Text(), units.FormatDuration(c.unchanged.Nanoseconds()))
+		text = comparison.Text() + c.suspectsText(&comparison)
+		text += ", unchanged for " + units.FormatDuration(c.unchanged.Nanoseconds())
 	case c.hasDuplicate():
 		text = "not compared, because two processes have the same rank"
 	case c.unchanged > 0:
 		text = "not compared, because NCCL does not count"
 	}
-	if seen := len(c.sides); seen < int(c.size) && !c.hasDuplicate() {
-		text += fmt.Sprintf(" (%d of %d ranks)", seen, c.size)
+	if missing := c.missing(); len(missing) > 0 && !c.hasDuplicate() {
+		verb := map[bool]string{true: "is", false: "are"}[len(missing) == 1]
+		text += fmt.Sprintf("; %s of %d %s in none of these processes", census.RanksText(missing), c.size, verb)
 	}
 	return text
+}
+
+// maxNamedSuspects bounds the processes that a comparison names.
+const maxNamedSuspects = 4
+
+// suspectsText names the processes of the smaller one of two sides, "" if there are none or too many.
+func (c *communicatorSides) suspectsText(comparison *census.Comparison) string {
+	few := comparison.Ranks
+	if len(comparison.Others) < len(few) {
+		few = comparison.Others
+	}
+	if len(few) == 0 || len(few) > maxNamedSuspects {
+		return ""
+	}
+	var pids []string
+	for i := range c.sides {
+		if slices.Contains(few, c.sides[i].Rank) {
+			pids = append(pids, strconv.Itoa(c.pids[i]))
+		}
+	}
+	return fmt.Sprintf(" (%s: process %s)", census.RanksText(few), strings.Join(pids, ", "))
+}
+
+// missing returns the ranks that none of the processes has, ascending.
+func (c *communicatorSides) missing() []int {
+	list := []int{}
+	for rank := range int(c.size) {
+		if !slices.ContainsFunc(c.sides, func(s census.Side) bool { return s.Rank == rank }) {
+			list = append(list, rank)
+		}
+	}
+	return list
 }
 
 // hasDuplicate reports whether a rank is there twice.
@@ -160,8 +204,9 @@ type jsonComparison struct {
 	Size         int32  `json:"size"`
 	Seen         int    `json:"seen"` // ranks among the processes
 	UnchangedNs  int64  `json:"unchanged_ns"`
-	Result       string `json:"result"` // equal, behind, different, or unknown
-	Ranks        []int  `json:"ranks"`  // that are behind, or are suspects
+	Result       string `json:"result"`  // equal, behind, different, or unknown
+	Ranks        []int  `json:"ranks"`   // that are behind, or are suspects
+	Missing      []int  `json:"missing"` // that none of the processes has
 	Text         string `json:"text"`
 }
 
@@ -192,6 +237,7 @@ func newJSONComparisons(list []processCommunicators) []jsonComparison {
 	for _, c := range joinCommunicators(list) {
 		j := jsonComparison{
 			Communicator: communicatorID(c.hash), Size: c.size, Seen: len(c.sides), Result: "unknown", Ranks: []int{},
+			Missing:     c.missing(),
 			UnchangedNs: c.unchanged.Nanoseconds(), Text: c.describe(),
 		}
 		if c.isComparable {

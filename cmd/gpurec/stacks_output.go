@@ -139,6 +139,9 @@ func printStacksText(
 			}
 		}
 	}
+	if len(communicators) == 0 && len(snapshots) > 1 {
+		fmt.Fprintln(w, "\nNone of these processes has loaded NCCL: there are no collectives to compare.")
+	}
 	printCommunicators(w, communicators)
 	return w.Flush()
 }

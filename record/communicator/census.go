@@ -34,8 +34,8 @@ type UnknownVersionError struct {
 }
 
 func (e *UnknownVersionError) Error() string {
-	return fmt.Sprintf("gpurec does not know the memory layout of this NCCL, only those of %s to %s; communicators: %d",
-		layouts[0].Version, layouts[len(layouts)-1].Version, e.Communicators)
+	return fmt.Sprintf("gpurec does not know the memory layout of this NCCL, only those of %s to %s",
+		layouts[0].Version, layouts[len(layouts)-1].Version)
 }
 
 // Census has the communicators of a process.
@@ -89,10 +89,10 @@ func FindAll(ctx context.Context, pid int, maps []symbolize.Mapping) (*Census, e
 
 func findAll(ctx context.Context, m memory, maps []symbolize.Mapping) (*Census, error) {
 	s := newSearch(ctx, m, maps)
-	if len(s.data) == 0 {
+	if len(s.data)+len(s.static) == 0 {
 		return nil, ErrNoLibrary
 	}
-	found, err := s.findAddresses()
+	found, err := s.findAll()
 	if err != nil {
 		return nil, err
 	}

@@ -160,6 +160,46 @@ func TestFindAllExplainsWhatItCannotRead(t *testing.T) {
 	}
 }
 
+// TestFindAllReadsSeveralLibraries has processes with two copies of NCCL: in two libraries, or in a library and in the
+// program.
+func TestFindAllReadsSeveralLibraries(t *testing.T) {
+	testclass.Unit(t)
+	for _, c := range []struct {
+		first, second string // paths of the files
+		lists         []int  // files that have communicators
+		want          int
+	}{
+		{"/app/libnccl.so.2", "/lib/libnccl.so.2", []int{0, 1}, 2},
+		{"/app/libnccl-custom.so.2", "/lib/libnccl.so.2", []int{0, 1}, 2},
+		{"/app/ncclstatic", "/lib/libnccl.so.2", []int{0, 1}, 2},
+		{"/app/ncclstatic", "/lib/libnccl.so.2", []int{0}, 1},
+		{"/app/libtorch_cuda.so", "/lib/libnccl.so.2", []int{0}, 1},
+		{"/app/libnccl-net.so", "/lib/libother.so", nil, -1},
+	} {
+		m := newImage(1 << 17)
+		maps := m.maps()
+		maps[0].End, maps[0].Path = imageBase+dataBytes/2, c.first
+		maps = slices.Insert(maps, 1, symbolize.Mapping{
+			Start: imageBase + dataBytes/2, End: imageBase + dataBytes, Perms: "rw-p", Inode: 8, Path: c.second,
+		})
+		for _, file := range c.lists {
+			list, object := uint64(imageBase+dataBytes+64+file*4096), uint64(imageBase+1<<15+file<<15)
+			m.put(imageBase+uint64(file)*dataBytes/2, list)
+			m.put(list, object)
+			m.putObject(object, oldest, &State{Hash: uint64(file + 1), Size: 2})
+		}
+		got, err := findAll(context.Background(), m, maps)
+		switch {
+		case c.want < 0:
+			if !errors.Is(err, ErrNoLibrary) {
+				t.Errorf("%s and %s: %v", c.first, c.second, err)
+			}
+		case err != nil || len(got.Communicators) != c.want:
+			t.Errorf("%s and %s: %+v, %v, want %d communicators", c.first, c.second, got, err, c.want)
+		}
+	}
+}
+
 // movingMemory changes the counters of a communicator before each read.
 type movingMemory struct {
 	*image

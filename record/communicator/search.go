@@ -23,11 +23,19 @@ const (
 	minObjectBytes   = 16280 + 8 // the smallest of layouts
 )
 
-// libraryName matches the file names of NCCL and of RCCL. staticName matches files that may contain NCCL.
+// libraryName matches the file names of NCCL and of RCCL, also of builds with another name. pluginName matches those of
+// plugins. staticName matches files that may contain NCCL.
 var (
-	libraryName = regexp.MustCompile(`^lib(nccl|rccl)(-[0-9a-f]+)?\.so(\.[0-9.]+)?$`)
+	libraryName = regexp.MustCompile(`^lib(nccl|rccl)([-_.][-0-9A-Za-z_.]+)?\.so(\.[0-9.]+)?$`)
+	pluginName  = regexp.MustCompile(`^lib(nccl|rccl)[-_](net|tuner|profiler|env|gin|ofi)\b`)
 	staticName  = regexp.MustCompile(`^libtorch_(cuda|hip)\.so$`)
 )
+
+// isLibrary reports whether a file is a library of NCCL or RCCL.
+func isLibrary(file string) bool {
+	name := path.Base(file)
+	return libraryName.MatchString(name) && !pluginName.MatchString(name)
+}
 
 // addresses is a range of addresses. to is the first address after it.
 type addresses struct{ from, to uint64 }
@@ -41,8 +49,10 @@ type search struct {
 	ctx      context.Context
 	memory   memory
 	writable []addresses // joined, ascending
-	data     []addresses // data segments of NCCL
-	// isNamed says that data is that of a library of NCCL. Otherwise it is that of files that may contain NCCL.
+	data     []addresses // data segments of NCCL, and of the program, which may contain NCCL
+	// static are the data segments of libraries that may contain NCCL. They matter if data has no list.
+	static []addresses
+	// isNamed says that data has that of a library of NCCL.
 	isNamed bool
 }
 
@@ -58,13 +68,13 @@ func newSearch(ctx context.Context, m memory, maps []symbolize.Mapping) *search 
 			s.writable = append(s.writable, addresses{maps[i].Start, maps[i].End})
 		}
 	}
-	s.data = dataSegments(maps, func(i int) bool { return libraryName.MatchString(path.Base(maps[i].Path)) })
-	if s.isNamed = len(s.data) > 0; !s.isNamed {
-		program := slices.IndexFunc(maps, func(m symbolize.Mapping) bool { return m.Inode != 0 })
-		s.data = dataSegments(maps, func(i int) bool {
-			return maps[i].Path == maps[max(program, 0)].Path || staticName.MatchString(path.Base(maps[i].Path))
-		})
-	}
+	s.data = dataSegments(maps, func(i int) bool { return isLibrary(maps[i].Path) })
+	s.isNamed = len(s.data) > 0
+	program := slices.IndexFunc(maps, func(m symbolize.Mapping) bool { return m.Inode != 0 })
+	s.data = append(s.data, dataSegments(maps, func(i int) bool {
+		return maps[i].Path == maps[max(program, 0)].Path && !isLibrary(maps[i].Path)
+	})...)
+	s.static = dataSegments(maps, func(i int) bool { return staticName.MatchString(path.Base(maps[i].Path)) })
 	return s
 }
 
@@ -106,7 +116,17 @@ func (s *search) room(at uint64) uint64 {
 // isObject reports whether a word may point to a communicator.
 func (s *search) isObject(word uint64) bool { return word%8 == 0 && s.room(word) >= minObjectBytes }
 
-// findAddresses returns the addresses of communicators, at most one more than maxCommunicators.
+// findAll returns the addresses of communicators, at most one more than maxCommunicators.
+func (s *search) findAll() ([]uint64, error) {
+	found, err := s.findAddresses()
+	if err == nil && len(found) == 0 && len(s.static) > 0 {
+		s.data = s.static
+		found, err = s.findAddresses()
+	}
+	return found, err
+}
+
+// findAddresses returns the addresses of communicators in the lists that data points to.
 func (s *search) findAddresses() ([]uint64, error) {
 	pointers, err := s.findPointers()
 	if err != nil {

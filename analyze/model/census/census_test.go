@@ -35,7 +35,7 @@ func TestCompare(t *testing.T) {
 			[]counts{{"AllReduce": 7, "Reduce": 3}, {"AllReduce": 4, "Reduce": 2}, {"AllReduce": 4, "Reduce": 2}},
 			Behind,
 			[]int{1, 2},
-			"ranks 1-2 launched 6 collectives, rank 0 10",
+			"rank 0 launched 10 collectives, the others 6",
 		},
 		{
 			[]counts{{"AllReduce": 7}, {"AllReduce": 6, "AllGather": 1}, {"AllReduce": 9}},

@@ -39,6 +39,10 @@ func (c *Comparison) behindText() string {
 	if len(c.Others) == 1 {
 		who = RanksText(c.Others)
 	}
+	if len(c.Others) < len(c.Ranks) && most == less {
+		return fmt.Sprintf("%s launched %s %s, the others %s", RanksText(c.Others), units.FormatCount(less), what,
+			units.FormatCount(few))
+	}
 	text := fmt.Sprintf("%s launched %s %s, %s %s", RanksText(c.Ranks), units.FormatCount(few), what, who,
 		units.FormatCount(less))
 	if most != less {

@@ -24,11 +24,13 @@ type Facts struct {
 	Exits      []ProcessExit // ends of processes, in order of time
 	Lost       []CallLoss
 	Notes      []string
-	Beginnings []Beginning // processes whose first calls are missing
-	Inferences []format.StackInference
-	Sampling   sampling.SamplingSwitches
-	Samples    []DeviceSample // NVML samples of devices, in order of time
-	Metrics    origin.StringNumbers
+	// CommunicatorNotes are those of Notes that say why communicators are unknown.
+	CommunicatorNotes []string
+	Beginnings        []Beginning // processes whose first calls are missing
+	Inferences        []format.StackInference
+	Sampling          sampling.SamplingSwitches
+	Samples           []DeviceSample // NVML samples of devices, in order of time
+	Metrics           origin.StringNumbers
 	// ProcessSamples are NVML samples of single processes, in order of time. Others has the names
 	// of those processes, recorded or not.
 	ProcessSamples []ProcessSample
@@ -75,7 +77,10 @@ type Beginning struct {
 type Process struct {
 	Name   string `json:"-"`
 	ExitNs int64  `json:"exit_ns"`
-	Exe    string `json:"exe"`
+	// ExitSignal is the signal that ended the process, ExitCode its exit status if none did. nil and 0: unknown.
+	ExitSignal int    `json:"exit_signal"`
+	ExitCode   *int   `json:"exit_code"`
+	Exe        string `json:"exe"`
 	// ParentPid is the process that started it.
 	ParentPid int32           `json:"parent_pid"`
 	Devices   []ProcessDevice `json:"devices"`
@@ -251,6 +256,9 @@ func (f *Facts) addRow(r *format.Row) error {
 			f.Sampling.AddNote(r)
 		} else if r.Name == format.NoteBeginning {
 			f.addBeginning(r)
+		} else if r.Name == format.NoteCommunicators {
+			f.rowNotes = append(f.rowNotes, r.Message)
+			f.CommunicatorNotes = append(f.CommunicatorNotes, r.Message)
 		} else if r.Name == format.NoteHost {
 			f.addHost(r)
 		} else {
@@ -359,11 +367,43 @@ func (f *Facts) addProcess(r *format.Row) {
 			p.Devices, p.HasOneDevice = parsed.Devices, len(parsed.Devices) == 1
 		}
 		if parsed.ExitNs > 0 && parsed.ExitNs != p.ExitNs {
-			p.ExitNs = parsed.ExitNs
+			p.ExitNs, p.ExitSignal, p.ExitCode = parsed.ExitNs, parsed.ExitSignal, parsed.ExitCode
 			f.Exits = append(f.Exits, ProcessExit{parsed.ExitNs, r.Pid})
 		}
 	}
 	f.Processes[r.Pid] = p
+}
+
+// signalNames are the signals of Linux that end processes.
+var signalNames = map[int]string{
+	1:  "SIGHUP",
+	2:  "SIGINT",
+	3:  "SIGQUIT",
+	4:  "SIGILL",
+	5:  "SIGTRAP",
+	6:  "SIGABRT",
+	7:  "SIGBUS",
+	8:  "SIGFPE",
+	9:  "SIGKILL",
+	10: "SIGUSR1",
+	11: "SIGSEGV",
+	12: "SIGUSR2",
+	13: "SIGPIPE",
+	14: "SIGALRM",
+	15: "SIGTERM",
+	31: "SIGSYS",
+}
+
+// DescribeExit says how the process ended, such as "killed by SIGKILL" or "exited with status 3". It returns "" if the
+// recording does not know it.
+func (p *Process) DescribeExit() string {
+	switch {
+	case p.ExitSignal > 0:
+		return "killed by " + cmp.Or(signalNames[p.ExitSignal], fmt.Sprintf("signal %d", p.ExitSignal))
+	case p.ExitCode != nil:
+		return fmt.Sprintf("exited with status %d", *p.ExitCode)
+	}
+	return ""
 }
 
 // readIdentity reads the identity from a process's message. An identity that cannot be parsed is

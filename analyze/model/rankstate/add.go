@@ -104,14 +104,16 @@ const xidLeadNs = 30_000_000_000
 
 // fateOf says how a process ended.
 func (a *addition) fateOf(pid int32, exitNs int64) string {
+	process := a.t.Facts.Processes[pid]
+	how := process.DescribeExit()
 	for i := range a.t.Facts.Xids {
 		x := &a.t.Facts.Xids[i]
 		if !x.Before && x.Pid == pid && x.AtNs <= exitNs && exitNs-x.AtNs < xidLeadNs {
 			e, _ := x.Describe()
-			return fmt.Sprintf("%s %d (%s), then it ended", x.Kind(), x.Code, e.Name)
+			return fmt.Sprintf("%s %d (%s), then %s", x.Kind(), x.Code, e.Name, cmp.Or(how, "it ended"))
 		}
 	}
-	return "the process ended"
+	return cmp.Or(how, "the process ended")
 }
 
 // addCommunicator adds the side of a process.

@@ -19,6 +19,8 @@ type Census struct {
 	Sides             []census.Side // Rank is that of the job
 	// SinceNs is the time since which no counter has changed, Unix ns on the clock of host 0. They may be older.
 	SinceNs int64
+	// IsUneven says that the counters differ, and that the ranks behind wait for their GPUs.
+	IsUneven bool
 }
 
 // readCensuses compares the counters of each communicator, and adds the operations that follow from them.
@@ -73,19 +75,22 @@ func (r *Reader) addLaunched(c *Census) {
 		if !slices.Contains(c.Others, r.state.Ranks[rank].Member.Rank) {
 			continue
 		}
-		g := &r.state.Graph.Ranks[rank]
-		if g.Host == waitgraph.HostUnknown {
+		g, since := &r.state.Graph.Ranks[rank], c.SinceNs
+		switch {
+		case g.Host == waitgraph.HostUnknown:
 			g.Host = waitgraph.HostWaits // it makes no call, and its last operation has not ended
+		case g.Host == waitgraph.HostWaits && r.state.Ranks[rank].SinceNs > 0:
+			since = min(since, r.state.Ranks[rank].SinceNs)
 		}
 		g.Operations = append(g.Operations, waitgraph.Operation{
 			Signature:    waitgraph.Signature{Function: function, Root: format.NoRoot},
 			Communicator: c.Communicator, Number: number, Order: math.MaxInt64 - 1,
-			Stream: math.MinInt64 + 1 + int64(c.Communicator), StartNs: c.SinceNs, Progress: waitgraph.Unfinished,
+			Stream: math.MinInt64 + 1 + int64(c.Communicator), StartNs: since, Progress: waitgraph.Unfinished,
 			Ref: len(g.Operations),
 		})
 		r.state.Ranks[rank].Calls = append(r.state.Ranks[rank].Calls, Call{
 			Operation: collective.Operation{
-				StartNs: c.SinceNs, Sequence: number, Function: function, Root: format.NoRoot,
+				StartNs: since, Sequence: number, Function: function, Root: format.NoRoot,
 			},
 			ByCensus: true,
 		})

@@ -2,6 +2,7 @@ package rankstate
 
 import (
 	"cmp"
+	"strings"
 
 	"github.com/gpurec/gpurec/analyze/model/threadstate"
 	"github.com/gpurec/gpurec/analyze/model/waitgraph"
@@ -24,12 +25,12 @@ func (a *addition) describeHost(rank int) {
 		tid = r.Calls[n-1].Tid
 		if r.Calls[n-1].IsOpen {
 			g.Host, r.Site = waitgraph.HostWaits, r.Calls[n-1].Site
-			r.Does, r.SinceNs = "is in the call", r.Calls[n-1].StartNs
+			r.Does, r.SinceNs, r.IsInCall = "is in the call", r.Calls[n-1].StartNs, true
 		}
 	}
 	for i := range h.open {
 		c := &h.open[i]
-		g.Host, tid = waitgraph.HostWaits, c.tid
+		g.Host, tid, r.IsInCall = waitgraph.HostWaits, c.tid, true
 		r.Does, r.SinceNs, r.Site, r.Stack = "waits in "+c.name, c.startNs-shift, a.t.SiteOfStack(c.stack), c.stack
 	}
 	a.markUnfinished(rank, h)
@@ -51,6 +52,7 @@ func (a *addition) describeThread(
 	}
 	r.Does, r.Site, r.Stack = snapshot.Why(t), site, t.Stack
 	r.SinceNs = a.toNs - threadstate.SinceNs(snapshots, t, a.toNs) - a.shift(r.Member.Host)
+	r.IsInCall = r.IsInCall || t.Wait.CUDACall != "" || strings.HasPrefix(t.Collective(), "nccl")
 	switch {
 	case t.Wait.CUDACall != "" || t.Collective() != "":
 		g.Host = waitgraph.HostWaits

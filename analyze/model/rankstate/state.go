@@ -21,12 +21,16 @@ type State struct {
 	// Guessed says that Verdict assumes that hosts that wait for their GPU wait for their last operation.
 	Guessed bool
 	EndNs   int64
-	// Census compares the counters of NCCL on communicators without a recorded call.
-	Census []Census
+	// Census compares the counters of NCCL on communicators without a recorded call. Counted is their verdict on a hang
+	// whose cause the operations do not show.
+	Census  []Census
+	Counted CountsVerdict
 	// WorldSize is the number of ranks of the job, 0 if unknown. Absent are the ranks that were not recorded,
 	// ascending.
 	WorldSize int
 	Absent    []int
+	// AbsentHosts are the hosts of Absent by rank, where the environments of other ranks say it.
+	AbsentHosts map[int]string
 	// Lost is the number of lost calls of the recordings.
 	Lost int64
 	// Truncated is the number of recordings whose end is missing, Recordings that of all.
@@ -66,6 +70,9 @@ type Rank struct {
 	// nothing says so.
 	Does, Site string
 	SinceNs    int64
+	// IsInCall says that its host is in a call of CUDA or NCCL. A server without requests may wait in another
+	// collective, such as one of gloo.
+	IsInCall bool
 	// LastCallNs is the start of its last recorded call of any kind, Unix ns.
 	LastCallNs int64
 	// Stack is the number of the stack of Does in its recording.
@@ -150,7 +157,7 @@ func (r *Reader) Finish() *State {
 	for i := range s.Ranks {
 		s.ClockErrorNs = max(s.ClockErrorNs, r.clockError(0, s.Ranks[i].Member.Host))
 	}
-	s.Verdict = waitgraph.Solve(s.Graph)
+	r.solve()
 	if len(s.Verdict.Faults) == 0 && len(r.weak) > 0 {
 		for _, w := range r.weak {
 			o := &s.Graph.Ranks[w[0]].Operations[w[1]]
@@ -159,6 +166,9 @@ func (r *Reader) Finish() *State {
 			}
 		}
 		s.Verdict, s.Guessed = waitgraph.Solve(s.Graph), true
+	}
+	if len(s.Verdict.Faults) == 0 {
+		s.Counted = r.judgeCounts()
 	}
 	return s
 }
@@ -264,6 +274,37 @@ func (r *Reader) findAbsent() {
 			s.Absent = append(s.Absent, rank)
 		}
 	}
+	s.AbsentHosts = make(map[int]string)
+	for _, rank := range s.Absent {
+		if host := r.hostOfRank(rank); host != "" {
+			s.AbsentHosts[rank] = host
+		}
+	}
+}
+
+// hostOfRank returns the host of a rank that was not recorded, "" if it is unknown. The ranks of a host follow each other
+// if two recorded ones do, or if all ranks of the job are on one host.
+func (r *Reader) hostOfRank(rank int) string {
+	first := make(map[int]int) // the first rank by host, -1: the ranks do not follow each other
+	count := make(map[int]int)
+	for i := range r.state.Ranks {
+		m := &r.state.Ranks[i].Member
+		id := &m.Identity
+		if m.Rank < 0 || id.LocalRank == nil || id.LocalWorldSize == nil {
+			continue
+		}
+		from := m.Rank - *id.LocalRank
+		if known, ok := first[m.Host]; ok && known != from {
+			from = -1
+		}
+		first[m.Host] = from
+		count[m.Host]++
+		isAlone := *id.LocalWorldSize == r.state.WorldSize
+		if from >= 0 && (isAlone || count[m.Host] > 1) && rank >= from && rank < from+*id.LocalWorldSize {
+			return r.state.Ranks[i].Host
+		}
+	}
+	return ""
 }
 
 // maxWorldSize bounds the size of communicators and of the job: larger sizes count as unknown.

@@ -53,29 +53,20 @@ func rankOfKind(k census.Kind) int {
 
 // censusText compares the ranks of a communicator.
 func censusText(s *rankstate.State, c *rankstate.Census) string {
-	text := fmt.Sprintf("%s: %s, unchanged for %s", communicatorText(s, c.Communicator), c.Text(),
-		units.FormatDuration(max(0, s.EndNs-c.SinceNs)))
+	var ranks []int
+	for i := range c.Sides {
+		ranks = append(ranks, c.Sides[i].Rank)
+	}
+	text := fmt.Sprintf(
+		"%s (%s): %s, unchanged for %s",
+		communicatorName(s, c.Communicator),
+		units.FormatNumberSet(ranks),
+		c.Text(),
+		units.FormatDuration(max(0, s.EndNs-c.SinceNs)),
+	)
 	if missing := s.Communicators[c.Communicator].Size - len(c.Sides); missing > 0 {
-		text += fmt.Sprintf(", %s not recorded", units.CountWithNoun(int64(missing), "rank"))
+		text += fmt.Sprintf(", without %s that %s not read", units.CountWithNoun(int64(missing), "rank"),
+			map[bool]string{true: "was", false: "were"}[missing == 1])
 	}
 	return text
-}
-
-// explainByCensus sets the verdict of a job whose operations show no fault. It accuses no rank.
-func explainByCensus(s *rankstate.State, values report.Values) {
-	if len(s.Verdict.Faults) > 0 || len(s.Census) == 0 {
-		return
-	}
-	switch c := censusByDifference(s)[0]; c.Kind {
-	case census.Different:
-		values["hangs"] = "the ranks launched different operations: " + censusText(s, c)
-		values["fault"] = "cannot say which call is wrong: the recording began after it"
-		values["rank_confidence"] = confidenceText(
-			report.ConfidenceMedium,
-			[]string{"only counts of launches are known"},
-		)
-	case census.Equal:
-		values["hangs"] = "all ranks have launched the same number of each operation: no rank is behind. The last " +
-			"operations have ended, or do not end on the GPUs"
-	}
 }

@@ -64,7 +64,7 @@ func rankFacts(s *rankstate.State) []report.Fact {
 		level, reasons := rankConfidence(s, f)
 		values["rank_confidence"] = confidenceText(level, reasons)
 	}
-	explainByCensus(s, values)
+	explainByCounts(s, values)
 	return append(report.NewFacts(rankFactColumns, values), censusFacts(s)...)
 }
 
@@ -82,12 +82,9 @@ func noHangText(s *rankstate.State) string {
 // hangText says what hangs.
 func hangText(s *rankstate.State, f *waitgraph.Fault) string {
 	w := &f.Waits[0]
-	ago := units.FormatDuration(max(0, s.EndNs-w.SinceNs))
+	ago := agoText(s, w)
 	what := waitText(s, w)
-	if c := calledOperation(
-		s,
-		w,
-	); c != nil && !s.Communicators[w.Communicator].Init && f.Kind != waitgraph.Mismatch &&
+	if c := calledOperation(s, w); c != nil && !s.Communicators[w.Communicator].Init && f.Kind != waitgraph.Mismatch &&
 		!c.ByCensus {
 		what += ", " + amountText(c) + ","
 	}
@@ -109,6 +106,21 @@ func hangText(s *rankstate.State, f *waitgraph.Fault) string {
 		return fmt.Sprintf("%s may not have ended for %s; which rank it waits for is unknown", what, ago)
 	}
 	return fmt.Sprintf("%s has waited for %s for %s", what, ranksText(s, f.Ranks), ago)
+}
+
+// agoText returns the time since which an operation waits. Counters of NCCL show only the least one.
+func agoText(s *rankstate.State, w *waitgraph.Wait) string {
+	ago := units.FormatDuration(max(0, s.EndNs-w.SinceNs))
+	if isByCensus(s, w) {
+		return "at least " + ago
+	}
+	return ago
+}
+
+// isByCensus reports whether an operation follows from counters of NCCL.
+func isByCensus(s *rankstate.State, w *waitgraph.Wait) bool {
+	c := calledOperation(s, w)
+	return c != nil && c.ByCensus
 }
 
 // faultText says why the culprits are the cause.
@@ -134,7 +146,12 @@ func faultText(s *rankstate.State, f *waitgraph.Fault) string {
 	case waitgraph.Stuck:
 		return "no rank is missing: look at the GPUs, the links and the network between " + commonPlace(s, f.Ranks)
 	case waitgraph.Unrecorded:
-		return fmt.Sprintf("cannot say: all recorded ranks called it, %d were not recorded", f.Waits[0].Unknown)
+		text := fmt.Sprintf("cannot say: all recorded ranks called it, %d %s not recorded", f.Waits[0].Unknown,
+			map[bool]string{true: "was", false: "were"}[f.Waits[0].Unknown == 1])
+		if len(s.AbsentHosts) > 0 {
+			text += "; " + absentReason(s)
+		}
+		return text
 	}
 	return "cannot say: the calls of the ranks have no common numbers, because the recording began after the " +
 		"communicator was made"

@@ -56,9 +56,9 @@ func absentText(s *rankstate.State) string {
 		return text
 	}
 	if k := s.Verdict.Faults[0].Kind; k == waitgraph.Unrecorded {
-		return text + ": the verdict depends on them"
+		return text + ": the verdict depends on " + verbFor(s.Absent, "it", "them")
 	}
-	return text + ": the verdict does not depend on them"
+	return text + ": the verdict does not depend on " + verbFor(s.Absent, "it", "them")
 }
 
 // defaultWatchdogNs is the default timeout of PyTorch's NCCL watchdog: 10 minutes.
@@ -66,17 +66,20 @@ const defaultWatchdogNs = 600_000_000_000
 
 // watchdogText says when PyTorch's watchdog aborts the job, "" if its time is over.
 func watchdogText(s *rankstate.State) string {
-	first := s.EndNs
+	first, in := s.EndNs, "about"
 	for i := range s.Verdict.Faults {
-		for _, w := range s.Verdict.Faults[i].Waits {
-			first = min(first, w.SinceNs)
+		waits := s.Verdict.Faults[i].Waits
+		for k := range waits {
+			if first = min(first, waits[k].SinceNs); isByCensus(s, &waits[k]) {
+				in = "at most"
+			}
 		}
 	}
 	left := defaultWatchdogNs - (s.EndNs - first)
 	if left <= 0 {
 		return ""
 	}
-	return "PyTorch's watchdog aborts after 10m (default): in about " + units.FormatDuration(left)
+	return fmt.Sprintf("PyTorch's watchdog aborts after 10m (default): in %s %s", in, units.FormatDuration(left))
 }
 
 // rankConfidence returns the confidence in a fault and the reasons that lower it.

@@ -58,6 +58,7 @@ func addRecording(r *report.Report, reader *rankstate.Reader, j *job.Job, i int,
 		r.Window = w
 	}
 	r.Window.FromNs, r.Window.ToNs = min(r.Window.FromNs, w.FromNs), max(r.Window.ToNs, w.ToNs)
+	r.Notes = append(r.Notes, t.Facts.CommunicatorNotes...)
 	q := &r.Quality
 	q.Events += t.Scan.Events
 	q.LostEvents += max(t.Rec.Meta.Totals().Lost, t.Facts.CountLostCalls(""))
@@ -72,6 +73,15 @@ func addRecording(r *report.Report, reader *rankstate.Reader, j *job.Job, i int,
 // ReadRanks returns the states of the ranks of one recording. It returns nil if the recording has fewer
 // than two ranks, or no communicator.
 func ReadRanks(t *timeline.Timeline, opt *Options) (*rankstate.State, error) {
+	s, err := readRankStates(t, opt)
+	if err != nil || s == nil || len(s.Graph.Communicators) == 0 {
+		return nil, err
+	}
+	return s, nil
+}
+
+// readRankStates is ReadRanks, also for ranks without a communicator.
+func readRankStates(t *timeline.Timeline, opt *Options) (*rankstate.State, error) {
 	j, err := job.Of(t)
 	if err != nil || len(j.Members) < 2 {
 		return nil, err
@@ -80,10 +90,7 @@ func ReadRanks(t *timeline.Timeline, opt *Options) (*rankstate.State, error) {
 	if err := reader.Add(t, 0); err != nil {
 		return nil, err
 	}
-	if s := reader.Finish(); len(s.Graph.Communicators) > 0 {
-		return s, nil
-	}
-	return nil, nil
+	return reader.Finish(), nil
 }
 
 // DescribeFault returns what hangs, why the culprits of a fault are the cause, and the confidence with its

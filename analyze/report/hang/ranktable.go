@@ -59,7 +59,8 @@ var rankColumns = []report.Column{
 		Key: "state", Title: "STATE", Unit: report.UnitText,
 		About: "dead: the process ended. In init: it makes a communicator. In call: its call has not returned. " +
 			"Unfinished: its host waits for the operation. Launched: it called the operation, which may or may not " +
-			"run. Not entered: it has not called the operation that others wait for. Done: nothing shows a wait",
+			"run. Not entered: it has not called the operation that others wait for. Waits: its host waits for the " +
+			"GPU, in an operation that was not recorded. Done: nothing shows a wait",
 	},
 	{
 		Key: "at", Title: "AT", Unit: report.UnitText,
@@ -116,6 +117,9 @@ func rankRows(s *rankstate.State) []rankRow {
 		for _, rank := range s.Verdict.Faults[0].Ranks {
 			culprits[rank] = true
 		}
+	}
+	for _, rank := range s.Counted.Ranks {
+		culprits[rank] = true
 	}
 	var single []rankRow
 	for rank := range s.Ranks {
@@ -182,8 +186,10 @@ func rankRowOf(s *rankstate.State, rank int) rankRow {
 		row.needs = needsText(s, rank, last)
 	case s.Graph.Ranks[rank].EndNs-s.Graph.Ranks[rank].LastNs < s.Graph.LongNs:
 		row.state = "continues"
-	case isAwaited(s, rank):
+	case isAwaited(s, rank), s.Counted.Kind == rankstate.CountsNotJoined && slices.Contains(s.Counted.Ranks, rank):
 		row.state = "not entered"
+	case s.Graph.Ranks[rank].Host == waitgraph.HostWaits:
+		row.state = "waits"
 	}
 	if last >= 0 {
 		c := &r.Calls[last]

@@ -59,7 +59,8 @@ func (s *Scan) awaitedText(awaited, others []SilentVerdict) string {
 		s.nameOf(&others[0]), s.whatItDoes(&others[0]))
 }
 
-// equalText describes ranks that all wait. If most of them do the same, it names those that do not.
+// equalText describes ranks that all wait. If most of them do the same, it names one that does
+// not. If they do two things, it names both.
 func (s *Scan) equalText(list []SilentVerdict) string {
 	var members []threadstate.Member
 	for i := range list {
@@ -72,10 +73,19 @@ func (s *Scan) equalText(list []SilentVerdict) string {
 	if more := len(groups[0].Members) - 1; more > 0 {
 		text += fmt.Sprintf(", and %s like it", units.CountWithNoun(int64(more), "more rank"))
 	}
-	if len(groups) > 1 && 2*len(groups[0].Members) > len(list) {
-		odd := &groups[1].Members[0]
-		i := slices.IndexFunc(list, func(v SilentVerdict) bool { return v.Snapshot == odd.Snapshot })
+	if len(groups) < 2 {
+		return text
+	}
+	odd := &groups[1].Members[0]
+	i := slices.IndexFunc(list, func(v SilentVerdict) bool { return v.Snapshot == odd.Snapshot })
+	switch {
+	case 2*len(groups[0].Members) > len(list):
 		text += fmt.Sprintf("; %s differs: it %s", s.nameOf(&list[i]), describeMember(odd))
+	case len(groups) == 2:
+		text += fmt.Sprintf("; %s %s", s.nameOf(&list[i]), describeMember(odd))
+		if more := len(groups[1].Members) - 1; more > 0 {
+			text += fmt.Sprintf(", and %s like it", units.CountWithNoun(int64(more), "more rank"))
+		}
 	}
 	return text
 }

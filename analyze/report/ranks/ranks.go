@@ -42,7 +42,7 @@ func RunJob(j *job.Job, opt query.Options) (*report.Report, error) {
 		return nil, err
 	}
 	r := newReport(s, opt)
-	r.Window, r.Quality = quality.Window, quality.Quality
+	r.Window, r.Quality, r.Notes = quality.Window, quality.Quality, quality.Notes
 	return r, cutTables(r, opt)
 }
 
@@ -157,6 +157,7 @@ func addQuality(r *report.Report, t *timeline.Timeline, opt *query.Options) {
 		r.Window, r.Quality.GPUTiming = w, "none"
 	}
 	r.Window.FromNs, r.Window.ToNs = min(r.Window.FromNs, w.FromNs), max(r.Window.ToNs, w.ToNs)
+	r.Notes = append(r.Notes, t.Facts.CommunicatorNotes...)
 	q := &r.Quality
 	q.Events += t.Scan.Events
 	q.LostEvents += max(t.Rec.Meta.Totals().Lost, t.Facts.CountLostCalls(""))

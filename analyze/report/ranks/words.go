@@ -194,6 +194,9 @@ func (s *State) noVerdictText() string {
 	case len(s.Ranks) < 2:
 		return "no rank is compared: the recordings have " + units.CountWithNoun(int64(len(s.Ranks)), "rank") +
 			"; record the other ranks, too"
+	case s.Steps == 0 && len(s.Operations) == 0:
+		return "no rank is accused: ranks have no recorded collective of NCCL in common, and their launches show no " +
+			"steps"
 	case s.Steps == 0:
 		return "no rank is accused: the recordings have too few collectives to find steps"
 	case s.Found.IsTooShort:

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpurec/gpurec/analyze/model/collective"
 	"github.com/gpurec/gpurec/analyze/model/hosttime"
 	"github.com/gpurec/gpurec/analyze/model/kernelargs"
 	"github.com/gpurec/gpurec/analyze/model/sampling"
@@ -70,7 +69,7 @@ func SelectCheckable(t *timeline.Timeline, chosen []*Rule) []*Rule {
 // the rule needs.
 func (r *Rule) isFor(t *timeline.Timeline) bool {
 	return (!r.needsGPUTimes || len(t.Facts.Channels) > 0) && (!r.needsHost || hosttime.HasRows(t)) &&
-		(!r.needsRanks || collective.HasRows(t)) && (!r.needsJob || hasJob(t)) &&
+		(!r.needsRanks || hasOperations(t)) && (!r.needsJob || hasJob(t)) &&
 		(!r.needsArguments || kernelargs.HasRows(t))
 }
 

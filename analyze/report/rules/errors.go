@@ -83,7 +83,10 @@ var HangRule = Rule{
 }
 
 func checkHang(s *Scan) ([]Hit, error) {
-	hits := s.silentHits()
+	hits, err := s.silentHits()
+	if err != nil {
+		return nil, err
+	}
 	for _, state := range []hang.HangState{hang.StateHanging, hang.StatePolling} {
 		h := Hit{Severity: SeverityProblem, Confidence: report.ConfidenceHigh}
 		if state == hang.StatePolling {

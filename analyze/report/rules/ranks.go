@@ -2,10 +2,13 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/gpurec/gpurec/analyze/model/census"
 	"github.com/gpurec/gpurec/analyze/model/collective"
 	"github.com/gpurec/gpurec/analyze/model/rankstate"
+	"github.com/gpurec/gpurec/analyze/model/timeline"
 	"github.com/gpurec/gpurec/analyze/model/waitgraph"
 	"github.com/gpurec/gpurec/analyze/report/hang"
 )
@@ -33,11 +36,13 @@ var rankMissingRule = Rule{
 }
 
 func checkCollectiveMismatch(s *Scan) ([]Hit, error) {
-	return s.rankHits(func(k waitgraph.Kind) bool { return k == waitgraph.Mismatch })
+	hits, err := s.rankHits(func(k waitgraph.Kind) bool { return k == waitgraph.Mismatch })
+	return append(hits, s.countHits(rankstate.CountsDifferent, rankstate.CountsUneven)...), err
 }
 
 func checkRankMissing(s *Scan) ([]Hit, error) {
-	return s.rankHits(func(k waitgraph.Kind) bool { return k == waitgraph.Died || k == waitgraph.Missing })
+	hits, err := s.rankHits(func(k waitgraph.Kind) bool { return k == waitgraph.Died || k == waitgraph.Missing })
+	return append(hits, s.countHits(rankstate.CountsNotJoined, rankstate.CountsAbsent)...), err
 }
 
 // rankHits returns a hit for each fault of some kinds.
@@ -55,9 +60,54 @@ func (s *Scan) rankHits(isKind func(waitgraph.Kind) bool) ([]Hit, error) {
 	return hits, nil
 }
 
+// countHits returns the hit of what the counters of NCCL say, if it is of one of some kinds.
+func (s *Scan) countHits(kinds ...rankstate.CountsKind) []Hit {
+	if s.ranks == nil || !slices.Contains(kinds, s.ranks.Counted.Kind) {
+		return nil
+	}
+	d, v := hang.DescribeCounts(s.ranks), &s.ranks.Counted
+	if d.WaitNs == 0 {
+		return nil
+	}
+	h := Hit{Severity: SeverityProblem, Summary: d.Summary(), Confidence: d.Confidence, Reasons: d.Reasons}
+	wait := Evidence{Ns: d.WaitNs, FirstNs: s.ranks.EndNs - d.WaitNs, lastNs: s.ranks.EndNs, Detail: d.Why}
+	for _, rank := range v.Ranks[:min(len(v.Ranks), maxRankEvidence)] {
+		e := wait
+		e.ofRank(&s.ranks.Ranks[rank])
+		h.Evidence = append(h.Evidence, e)
+	}
+	if len(v.Ranks) == 0 {
+		wait.Where = "no rank is suspect"
+		if v.Kind == rankstate.CountsAbsent {
+			h.Advice = "Look for its end in its output and in the kernel log. If it runs, record all ranks of the job."
+			wait.Where = census.RanksText(s.ranks.Absent)
+		}
+		h.Evidence = []Evidence{wait}
+	}
+	return []Hit{h}
+}
+
+// ofRank sets the place of evidence to a rank.
+func (e *Evidence) ofRank(r *rankstate.Rank) {
+	e.Where = fmt.Sprintf("rank %s (pid %d)", r.Member.Label, r.Member.Pid)
+	e.Stack, e.Count, e.Pid = r.Stack, int64(1), r.Member.Pid
+}
+
+// hasOperations reports whether a recording has operations of ranks, or counters of NCCL of several processes.
+func hasOperations(t *timeline.Timeline) bool {
+	if collective.HasRows(t) {
+		return true
+	}
+	if len(t.Facts.Processes) < 2 {
+		return false
+	}
+	list, err := collective.ReadCommunicators(t.Pieces...)
+	return err == nil && slices.ContainsFunc(list, func(c collective.Communicator) bool { return c.Fact.Census != nil })
+}
+
 // readRanks reads the states of the ranks of the recording.
 func (s *Scan) readRanks() (err error) {
-	if collective.HasRows(s.t) {
+	if hasOperations(s.t) {
 		var opt hang.Options
 		opt.Filter, opt.LongNs = *s.filter, hang.DefaultLongCallNs
 		s.ranks, err = hang.ReadRanks(s.t, &opt)
@@ -77,8 +127,7 @@ func newRankHit(ranks *rankstate.State, f *waitgraph.Fault) Hit {
 	wait := Evidence{Ns: ranks.EndNs - w.SinceNs, FirstNs: w.SinceNs, lastNs: ranks.EndNs, Detail: text}
 	for _, rank := range f.Ranks[:min(len(f.Ranks), maxRankEvidence)] {
 		r, e := &ranks.Ranks[rank], wait
-		e.Where = fmt.Sprintf("rank %s (pid %d)", r.Member.Label, r.Member.Pid)
-		e.Stack, e.Count = r.Stack, int64(1)
+		e.ofRank(r)
 		if r.Site != "" && f.Kind != waitgraph.Mismatch {
 			e.Detail = strings.Join([]string{text, "it " + r.Does + ", at " + r.Site}, "; ")
 		}

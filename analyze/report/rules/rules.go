@@ -23,7 +23,8 @@ type Rule struct {
 	check  func(*Scan) ([]Hit, error)
 	// needsGPUTimes reports that recordings without GPU times are not checked.
 	needsGPUTimes bool
-	// needsRanks reports that recordings without operations of several ranks are not checked.
+	// needsRanks reports that recordings without operations of several ranks, and without counters of NCCL, are not
+	// checked.
 	needsRanks bool
 	// needsJob reports that recordings without operations of ranks are checked only if two processes have ranks.
 	needsJob bool
@@ -44,6 +45,8 @@ type Hit struct {
 	Reasons    []string   // reasons for a confidence below high
 	// FoldedInto is the rule of the finding that has this hit as a symptom; nil: the hit is a finding of its own.
 	FoldedInto *Rule
+	// IsOfJob reports that Summary says what happens to the job, and Evidence what its ranks do.
+	IsOfJob bool
 	// Explains has the IDs of the rules whose hits are folded into this one.
 	Explains []string
 

@@ -1,9 +1,16 @@
 package rules
 
-import "github.com/gpurec/gpurec/analyze/report/hang"
+import (
+	"strings"
+
+	"github.com/gpurec/gpurec/analyze/model/rankstate"
+	"github.com/gpurec/gpurec/analyze/model/threadstate"
+	"github.com/gpurec/gpurec/analyze/report/hang"
+)
 
 // silentHits returns the hits of rule hang about processes that hung before the recording: they make no call in it.
-func (s *Scan) silentHits() (hits []Hit) {
+// It returns errors of reading the recording.
+func (s *Scan) silentHits() (hits []Hit, err error) {
 	for severity, state := range []hang.HangState{
 		SeverityProblem: hang.StateHanging,
 		SeverityNotice:  hang.StateWaiting,
@@ -14,12 +21,35 @@ func (s *Scan) silentHits() (hits []Hit) {
 		}
 		h := Hit{Severity: severity}
 		h.Summary, h.Confidence, h.Reasons = s.hang.DescribeSilence(list)
+		h.IsOfJob = list[0].Rank != threadstate.UnknownRank
+		if h.IsOfJob && !list[0].IsAwaited {
+			more, err := s.describeRanks()
+			if err != nil {
+				return nil, err
+			}
+			h.Summary += more
+		}
 		for i := range list {
 			h.Evidence = append(h.Evidence, s.silentEvidence(&list[i]))
 		}
 		hits = append(hits, h)
 	}
-	return hits
+	return hits, nil
+}
+
+// describeRanks returns what is known about ranks that all wait: which have no process, or that counters of NCCL are
+// equal.
+func (s *Scan) describeRanks() (string, error) {
+	if s.ranks != nil && s.ranks.Counted.Kind == rankstate.CountsEqual {
+		return ". All ranks launched the same number of each collective, so counters do not say which one differs", nil
+	}
+	var opt hang.Options
+	opt.Filter, opt.LongNs = *s.filter, hang.DefaultLongCallNs
+	absent, err := hang.DescribeAbsent(s.t, &opt)
+	if err != nil || absent == "" {
+		return "", err
+	}
+	return ". " + strings.ToUpper(absent[:1]) + absent[1:], nil
 }
 
 // silentEvidence returns the evidence about one process.
