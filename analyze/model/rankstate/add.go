@@ -92,7 +92,9 @@ func (a *addition) addRank(m *job.Member) {
 	}
 	a.state.EndNs = max(a.state.EndNs, a.toNs-shift)
 	if exit := a.t.Facts.Processes[m.Pid].ExitNs; exit > 0 && exit <= a.toNs {
+		process := a.t.Facts.Processes[m.Pid]
 		rank.DeadNs, rank.Fate = exit-shift, a.fateOf(m.Pid, exit)
+		rank.ExitSignal, rank.ExitCode = process.ExitSignal, process.ExitCode
 	}
 	a.ranks[m.Pid] = rank.Index
 	a.state.Ranks = append(a.state.Ranks, rank)

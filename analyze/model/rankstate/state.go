@@ -18,6 +18,8 @@ type State struct {
 	Communicators []Communicator
 	Graph         *waitgraph.Job
 	Verdict       *waitgraph.Verdict
+	// FirstDeath is the rank that ended first and made the others end, if all have ended. nil: there is none.
+	FirstDeath *FirstDeath
 	// Guessed says that Verdict assumes that hosts that wait for their GPU wait for their last operation.
 	Guessed bool
 	EndNs   int64
@@ -66,6 +68,9 @@ type Rank struct {
 	// DeadNs is the time of its end, 0 if it is alive. Fate says how it ended, such as its Xid.
 	DeadNs int64
 	Fate   string
+	// ExitSignal is the signal that ended it, ExitCode its exit status if none did. 0 and nil: unknown.
+	ExitSignal int
+	ExitCode   *int
 	// Does says what its host does, Site the line of the program, Since since when, Unix ns. They are "" and 0 if
 	// nothing says so.
 	Does, Site string
@@ -168,7 +173,7 @@ func (r *Reader) Finish() *State {
 		s.Verdict, s.Guessed = waitgraph.Solve(s.Graph), true
 	}
 	if len(s.Verdict.Faults) == 0 {
-		s.Counted = r.judgeCounts()
+		s.Counted, s.FirstDeath = r.judgeCounts(), s.findFirstDeath()
 	}
 	return s
 }

@@ -64,6 +64,12 @@ func rankFacts(s *rankstate.State) []report.Fact {
 		level, reasons := rankConfidence(s, f)
 		values["rank_confidence"] = confidenceText(level, reasons)
 	}
+	if s.FirstDeath != nil {
+		var level string
+		var reasons []string
+		values["hangs"], values["fault"], level, reasons = DescribeFirstDeath(s)
+		values["rank_confidence"] = confidenceText(level, reasons)
+	}
 	explainByCounts(s, values)
 	return append(report.NewFacts(rankFactColumns, values), censusFacts(s)...)
 }
@@ -72,6 +78,9 @@ func rankFacts(s *rankstate.State) []report.Fact {
 func noHangText(s *rankstate.State) string {
 	recorded := fmt.Sprintf("%d of %d ranks recorded", len(s.Ranks), max(s.WorldSize, len(s.Ranks)))
 	standing := s.Verdict.Standing
+	if !slices.ContainsFunc(s.Ranks, func(r rankstate.Rank) bool { return r.DeadNs == 0 }) {
+		return fmt.Sprintf("no hang: all recorded ranks have ended; %s", recorded)
+	}
 	if standing == 0 {
 		return fmt.Sprintf("no hang: all recorded ranks call new operations; %s", recorded)
 	}

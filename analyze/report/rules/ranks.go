@@ -26,8 +26,8 @@ var collectiveMismatchRule = Rule{
 
 var rankMissingRule = Rule{
 	ID: "rank-missing",
-	About: "ranks have waited for 1 s or longer for a rank that has not called their operation, or that died: a " +
-		"problem. That rank waits for no other",
+	About: "ranks have waited for 1 s or longer for a rank that has not called their operation, or that died. That rank " +
+		"waits for no other. Or a rank died, and the others ended within a minute after it: a problem",
 	Report: "hang",
 	advice: "Look at the host of the missing rank: its stack, its Xids, its data loader. The waiting ranks are " +
 		"healthy.",
@@ -42,7 +42,24 @@ func checkCollectiveMismatch(s *Scan) ([]Hit, error) {
 
 func checkRankMissing(s *Scan) ([]Hit, error) {
 	hits, err := s.rankHits(func(k waitgraph.Kind) bool { return k == waitgraph.Died || k == waitgraph.Missing })
-	return append(hits, s.countHits(rankstate.CountsNotJoined, rankstate.CountsAbsent)...), err
+	hits = append(hits, s.countHits(rankstate.CountsNotJoined, rankstate.CountsAbsent)...)
+	if s.ranks != nil && s.ranks.FirstDeath != nil {
+		hits = append(hits, newDeathHit(s.ranks))
+	}
+	return hits, err
+}
+
+// newDeathHit returns the hit of the rank that died first.
+func newDeathHit(ranks *rankstate.State) Hit {
+	h := Hit{Severity: SeverityProblem}
+	var why string
+	h.Summary, why, h.Confidence, h.Reasons = hang.DescribeFirstDeath(ranks)
+	r := &ranks.Ranks[ranks.FirstDeath.Rank]
+	e := Evidence{Ns: ranks.FirstDeath.LeadNs, FirstNs: r.DeadNs, lastNs: ranks.EndNs, Detail: why}
+	e.ofRank(r)
+	h.Summary += "; " + why
+	h.Evidence = []Evidence{e}
+	return h
 }
 
 // rankHits returns a hit for each fault of some kinds.
