@@ -23,6 +23,7 @@
 //	overhead      startHelpers      governor, launch probes  rows (may block), requests of rates
 //	getters       startHelpers      probes of getters        rows (may block)
 //	returns       startHelpers      return probes            rows (may block)
+//	collectives   startHelpers      probes of NCCL           rows (may block)
 //	run times     startHelpers      BPF statistics           nothing
 //	host          startHostContext  accounts of context      rows of class host (dropped
 //	                                switches, one more for   and counted if it would block)

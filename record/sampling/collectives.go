@@ -16,15 +16,16 @@ import (
 type CollectivePolicy struct {
 	// MaxPct is the largest share of a thread's time for calls of NCCL, in percent.
 	MaxPct float64
-	// HitNs is the price of a probe hit in ns where it is not measured.
-	HitNs float64
+	// HitNs is the price of a probe hit in ns where it is not measured. A measured price counts up to MaxHitNs: on a
+	// busy machine, it has the time in which the thread waits for a CPU.
+	HitNs, MaxHitNs float64
 	// Interval is the time over which the calls are counted.
 	Interval time.Duration
 }
 
 // DefaultCollectivePolicy drops the first detail at about 820 collectives of PyTorch per second. Its price is that of
 // an H200: 6.1 µs for five hits.
-var DefaultCollectivePolicy = CollectivePolicy{MaxPct: 0.5, HitNs: 1220, Interval: time.Second}
+var DefaultCollectivePolicy = CollectivePolicy{MaxPct: 0.5, HitNs: 1220, MaxHitNs: 2440, Interval: time.Second}
 
 // droppedCollectives describe what is missing from now on, for notes.
 var droppedCollectives = map[probe.CollectiveDetail]string{
@@ -44,7 +45,7 @@ func (s *Sampler) LimitCollectives(policy CollectivePolicy, stop <-chan struct{}
 		perSecond := meter.measure()
 		hitNs := policy.HitNs
 		if cost := s.ProbeCost(); cost != nil && !cost.IsAssumed && cost.HitNs > 0 {
-			hitNs = cost.HitNs
+			hitNs = min(cost.HitNs, policy.MaxHitNs)
 		}
 		pct := perSecond * hitNs / 1e9 * 100
 		if pct <= policy.MaxPct {
