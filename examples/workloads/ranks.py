@@ -150,7 +150,7 @@ def main():
 
     for number in range(WARM_STEPS):
         step(number)
-    print("ready", rank, os.getpid(), flush=True)
+    print(f"ready {rank} {os.getpid()}\n", end="", flush=True)  # one write, so lines of ranks do not mix
     begin, steps = time.monotonic(), 0
     while steps < options.steps:
         step(steps)

@@ -65,13 +65,13 @@ func addGroup(s *Survey, group []*rank) {
 		}
 	}
 	always := func(*rank, int) bool { return true }
+	arrived, timed := make(map[stepKey]int), timedSteps(group, hasTimes)
 	if isNumbered && s.isOneHost(group) {
-		setWaits(group)
+		arrived = arrivedSteps(group)
 	}
-	arrived, timed := timedSteps(group, hasWait), timedSteps(group, hasTimes)
-	arrivedSteps, fullSteps := countOf(arrived, len(group)), countOf(timed, len(group))
+	arrivals, fullSteps := countOf(arrived, len(group)), countOf(timed, len(group))
 	switch {
-	case arrivedSteps >= leastTimed && arrivedSteps >= fullSteps:
+	case arrivals >= leastTimed && arrivals >= fullSteps:
 		add(s.Series, straggler.BasisArrivals, func(k *rank, i int) bool { return arrived[k.keyOf(i)] >= len(group) })
 		add(s.hostSeries(), straggler.BasisHost, always)
 		return
@@ -85,6 +85,18 @@ func addGroup(s *Survey, group []*rank) {
 			s.Ranks[k.member].GPUMissing = "too few steps have GPU times on all ranks"
 		}
 	}
+}
+
+// arrivedSteps counts the ranks of a group that have the waits of each step by arrivals. If few steps are complete, those with
+// half of their collectives count, too.
+func arrivedSteps(group []*rank) map[stepKey]int {
+	setWaits(group, 1)
+	arrived := timedSteps(group, hasWait)
+	if countOf(arrived, len(group)) < leastTimed {
+		setWaits(group, leastKnown)
+		arrived = timedSteps(group, hasWait)
+	}
+	return arrived
 }
 
 // timedSteps counts the ranks of a group that have each step.

@@ -121,8 +121,9 @@ type arrivalsOf struct {
 }
 
 // setWaits sets the waits of the ranks of a group in collectives, by step: from the start of a kernel until that of the last
-// rank. All ranks must be on one host, because their starts are compared.
-func setWaits(group []*rank) {
+// rank. All ranks must be on one host, because their starts are compared. least is the share of the collectives of a step
+// whose starts are known on all ranks, from which on its waits are known.
+func setWaits(group []*rank, least float64) {
 	all := make(map[collectiveKey]*arrivalsOf)
 	for _, k := range group {
 		for i := range k.arrivals {
@@ -140,16 +141,16 @@ func setWaits(group []*rank) {
 		return
 	}
 	for _, k := range group {
-		k.waits = k.waitsIn(all)
+		k.waits = k.waitsIn(all, least)
 	}
 }
 
-// leastKnown is the share of the collectives of a step whose starts are known on all ranks, from which on its waits are.
+// leastKnown is the share of the collectives that steps need at least, if few steps have all.
 const leastKnown = 0.5
 
 // waitsIn returns the waits of a rank by step, ns; -1: unknown. Collectives without a known start on a rank count as no wait on
 // all ranks. So a late rank seems less late, and no other rank late.
-func (r *rank) waitsIn(all map[collectiveKey]*arrivalsOf) []int64 {
+func (r *rank) waitsIn(all map[collectiveKey]*arrivalsOf, least float64) []int64 {
 	waits, known, unknown := make([]int64, len(r.steps)), make([]int32, len(r.steps)), make([]int32, len(r.steps))
 	for i := range r.arrivals {
 		a := &r.arrivals[i]
@@ -162,7 +163,7 @@ func (r *rank) waitsIn(all map[collectiveKey]*arrivalsOf) []int64 {
 		waits[a.step] += of.lastNs - a.startNs
 	}
 	for i := range waits {
-		if known[i] == 0 || float64(known[i]) < leastKnown*float64(known[i]+unknown[i]) {
+		if known[i] == 0 || float64(known[i]) < least*float64(known[i]+unknown[i]) {
 			waits[i] = -1
 		}
 	}

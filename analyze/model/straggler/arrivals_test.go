@@ -63,7 +63,8 @@ func TestReasonsByArrivals(t *testing.T) {
 				}
 			}
 			found := Find(all)
-			if len(found.Verdicts) != 1 || found.Verdicts[0].Series != 3 || found.Verdicts[0].Reasons[0].Cause != c.cause {
+			if len(found.Verdicts) != 1 || found.Verdicts[0].Series != 3 ||
+				found.Verdicts[0].Reasons[0].Cause != c.cause {
 				t.Errorf("verdicts %+v, want rank 3, %v", found.Verdicts, c.cause)
 			}
 		})
@@ -79,7 +80,11 @@ func TestLatenessThatVaries(t *testing.T) {
 		}
 		return 0
 	}
-	if found := Find(arrivalJob(2, 2000, func(rank, step int, _ *Step) float64 { return wander(rank, step) })); len(found.Verdicts) > 0 {
+	if found := Find(
+		arrivalJob(2, 2000, func(rank, step int, _ *Step) float64 { return wander(rank, step) }),
+	); len(
+		found.Verdicts,
+	) > 0 {
 		t.Errorf("verdict %+v, want none", found.Verdicts[0])
 	}
 	found := Find(arrivalJob(2, 2000, func(rank, step int, _ *Step) float64 {

@@ -135,10 +135,7 @@ func (g *group) reasons(r, from, to int, late float64) []Reason {
 	list := []Reason{{Cause: CauseHost, Ns: host}}
 	switch g.basis {
 	case BasisArrivals:
-		list = append(list, g.copiesOfSums(r, from, to))
-		ns, factor := g.excessOfSums(r, from, to, kernelNs)
-		_, operations := g.excessOfSums(r, from, to, kernelCount)
-		list = append(list, Reason{Cause: causeOfKernels(factor, operations), Ns: ns, Factor: factor})
+		list = append(list, g.reasonOfSums(r, from, to, late))
 	default:
 		ns, factor := g.excess(MeasureCopyNs, r, from, to)
 		list = append(list, Reason{Cause: CauseCopies, Ns: ns, Factor: factor})
@@ -190,19 +187,36 @@ func (g *group) excess(m Measure, r, from, to int) (more, factor float64) {
 	return more, factor
 }
 
-// fastestCopy is an upper bound of the speed of copies between host and device in bytes/ns: PCIe 5.0 with 16 lanes, without
-// the overhead of its packets.
-const fastestCopy = 63
+const (
+	// fastestCopy is an upper bound of the speed of copies between host and device in bytes/ns: PCIe 5.0 with 16 lanes,
+	// without the overhead of its packets.
+	fastestCopy = 63
+	// leastOfBytes is the part of a lateness that copies of more bytes take at the fastest, from which on they are the
+	// cause: others are slower.
+	leastOfBytes = 0.25
+)
 
-// copiesOfSums compares the copies of rank r by their times on the GPU, and by their bytes. Copies of unknown time take at
-// least as long as the fastest ones.
-func (g *group) copiesOfSums(r, from, to int) Reason {
+// LeastCopyNs returns the time that copies of a number of bytes take at least, ns.
+func LeastCopyNs(bytes float64) float64 { return bytes / fastestCopy }
+
+// reasonOfSums compares the work of the GPU of rank r with that of the others. Bytes are exact. The times of kernels are
+// means, and those of copies have waits for kernels in them.
+func (g *group) reasonOfSums(r, from, to int, late float64) Reason {
 	ns, factor := g.excessOfSums(r, from, to, copyNs)
+	copies := Reason{Cause: CauseCopies, Ns: ns, Factor: factor}
+	ns, factor = g.excessOfSums(r, from, to, kernelNs)
+	_, launches := g.excessOfSums(r, from, to, kernelCount)
+	kernels := Reason{Cause: causeOfKernels(factor, launches), Ns: ns, Factor: factor}
 	bytes, byBytes := g.excessOfSums(r, from, to, copyBytes)
-	if least := bytes / fastestCopy; least > ns {
-		return Reason{Cause: CauseCopies, Ns: least, Factor: byBytes, Bytes: bytes}
+	switch least := LeastCopyNs(bytes); {
+	case least >= leastOfBytes*late && copies.Ns >= least:
+		return copies
+	case least >= leastOfBytes*late:
+		return Reason{Cause: CauseCopies, Ns: late, Factor: byBytes, Bytes: bytes}
+	case kernels.Factor < leastMore && copies.Ns > kernels.Ns:
+		return copies
 	}
-	return Reason{Cause: CauseCopies, Ns: ns, Factor: factor}
+	return kernels
 }
 
 // kernelNs, kernelCount, copyNs and copyBytes return quantities of a step, and the time in which they were recorded, ns.

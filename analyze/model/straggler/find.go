@@ -19,8 +19,8 @@ const (
 	usualShare      = 0.8   // of the steps in which one of few ranks is late
 	leastExplained  = 0.3   // of the lateness, below which a cause is not one
 	leastAltogether = 0.5   // of the lateness that all causes together explain
-	leastOfSpread   = 1.5   // times the spread of the windows in which a rank is late
-	leastOfOthers   = 3     // times the spread of the other windows
+	leastOfSpread   = 1.0   // times the spread of the windows in which a rank is late
+	leastOfOthers   = 3     // times the median deviation of the other windows from 0
 	leastOthers     = 3     // other windows, below which their spread is unknown
 )
 
@@ -183,7 +183,7 @@ func isUsual(late []float64, from, to int) bool {
 			others = append(others, math.Abs(ns))
 		}
 	}
-	return len(others) >= leastOthers && mean < leastOfOthers*ofNormal*median(others, buffer)
+	return len(others) >= leastOthers && mean < leastOfOthers*median(others, buffer)
 }
 
 // spreadLimits returns, for each window, what the own spread of many ranks allows.

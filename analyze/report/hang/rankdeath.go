@@ -11,8 +11,15 @@ import (
 func DescribeFirstDeath(s *rankstate.State) (what, why, confidence string, reasons []string) {
 	d := s.FirstDeath
 	r := &s.Ranks[d.Rank]
-	what = fmt.Sprintf("%s (%s pid %d) died first: %s; the next of %s ended %s later", ranksText(s, []int{d.Rank}), r.Host,
-		r.Member.Pid, r.Fate, units.CountWithNoun(int64(len(d.Others)), "other rank"), units.FormatDuration(d.LeadNs))
+	what = fmt.Sprintf(
+		"%s (%s pid %d) died first: %s; the next of %s ended %s later",
+		ranksText(s, []int{d.Rank}),
+		r.Host,
+		r.Member.Pid,
+		r.Fate,
+		units.CountWithNoun(int64(len(d.Others)), "other rank"),
+		units.FormatDuration(d.LeadNs),
+	)
 	why = "the other ranks ended after it, as a launcher ends them"
 	if d.Communicator >= 0 {
 		why = fmt.Sprintf("it had called %s operations of %s, another rank %s: the others waited for it",

@@ -149,7 +149,7 @@ func (s *State) describe(v *Verdict, late, other *side) {
 		switch {
 		case reason.Bytes > 0:
 			v.Because = fmt.Sprintf("copies: it copies %s a step more than the other ranks, which takes %s or longer",
-				units.FormatBytes(units.RoundInt(reason.Bytes)), msText(reason.Ns))
+				units.FormatBytes(units.RoundInt(reason.Bytes)), msText(straggler.LeastCopyNs(reason.Bytes)))
 		case reason.Factor > 0:
 			v.Because += fmt.Sprintf(", %.2f times as long", reason.Factor)
 		}

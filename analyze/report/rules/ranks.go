@@ -26,8 +26,8 @@ var collectiveMismatchRule = Rule{
 
 var rankMissingRule = Rule{
 	ID: "rank-missing",
-	About: "ranks have waited for 1 s or longer for a rank that has not called their operation, or that died. That rank " +
-		"waits for no other. Or a rank died, and the others ended within a minute after it: a problem",
+	About: "ranks have waited for 1 s or longer for a rank that has not called their operation, or that died. That " +
+		"rank waits for no other. Or a rank died, and the others ended within a minute after it: a problem",
 	Report: "hang",
 	advice: "Look at the host of the missing rank: its stack, its Xids, its data loader. The waiting ranks are " +
 		"healthy.",
