@@ -39,7 +39,9 @@ type Figures struct {
 
 // Result is the outcome of Find.
 type Result struct {
-	Figures  []Figures // by series
+	Figures []Figures // by series
+	// Lateness has the compared steps of each series.
+	Lateness [][]StepLateness
 	Verdicts []Verdict // the latest first
 	// Groups has the number of ranks of each group. Ranks in a group of one are not compared.
 	Groups []int
@@ -48,9 +50,17 @@ type Result struct {
 	Basis      Basis // of all groups, BasisHost if they differ
 }
 
+// StepLateness is how late a rank is in a step.
+type StepLateness struct {
+	AtNs   int64   // Step.AtNs
+	LateNs float64 // own time less the median of the other ranks of its group in the step; negative: it is faster
+}
+
 // Find compares the ranks of a job.
 func Find(all []Series) *Result {
-	out := &Result{Figures: make([]Figures, len(all)), IsTooShort: true}
+	out := &Result{
+		Figures: make([]Figures, len(all)), Lateness: make([][]StepLateness, len(all)), IsTooShort: true,
+	}
 	for n, g := range groupsOf(all) {
 		out.Groups = append(out.Groups, len(g.list))
 		if n == 0 {
@@ -62,6 +72,9 @@ func Find(all []Series) *Result {
 		for r, i := range g.members {
 			out.Figures[i] = g.figures(r, &own)
 			out.Figures[i].Group = n
+			for k, late := range own.excess[r] {
+				out.Lateness[i] = append(out.Lateness[i], StepLateness{g.list[r].Steps[k].AtNs, late})
+			}
 		}
 		g.addFactors(out.Figures)
 		if g.steps < leastSteps || len(g.list) < 2 {

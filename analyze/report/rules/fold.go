@@ -19,21 +19,29 @@ const (
 	minCausePct = 30.0
 	// minFurtherPct is the smallest share of a symptom, %, of a further cause in its headline.
 	minFurtherPct = 5.0
+	// leastOfJobPct is the smallest share of the step, %, by which a late rank comes before other findings of its kind:
+	// it costs the time of all ranks.
+	leastOfJobPct = 10.0
 	// maxNamedCauses is the largest number of causes in a headline.
 	maxNamedCauses = 3
 )
 
-// sortHits sorts hits: the most severe first, then by what they cost, then by the share of time, the largest first.
+// sortHits sorts hits: the most severe first, then by what they cost, then late ranks, then by the share of time, the
+// largest first.
 func sortHits(hits []Hit) {
 	kinds := kindsOfRules()
 	slices.SortStableFunc(hits, func(a, b Hit) int {
 		return cmp.Or(
 			cmp.Compare(a.Severity, b.Severity),
 			cmp.Compare(kinds[a.Rule], kinds[b.Rule]),
+			report.CompareBools(b.isOfJob(), a.isOfJob()),
 			cmp.Compare(b.sharePct, a.sharePct),
 		)
 	})
 }
+
+// isOfJob reports whether all ranks wait for the subject of a hit.
+func (h *Hit) isOfJob() bool { return h.Rule == &stragglerRule && h.sharePct >= leastOfJobPct }
 
 // Findings returns the hits that are not folded into others.
 func Findings(hits []Hit) (list []Hit) {
@@ -84,6 +92,7 @@ var symptoms = []symptom{
 	{rule: &lowSMActivityRule, causes: []*Rule{&launchBoundRule, &tinyKernelRule, &syncLoopRule}},
 	{rule: &exposedCommunicationRule, causes: []*Rule{&stragglerRule}, isOfOthers: true},
 	{rule: &gpuIdleRule, causes: []*Rule{&stragglerRule}}, // what makes the rank late leaves its GPU idle
+	{rule: &gpuIdleRule, causes: []*Rule{&stragglerRule}, isOfOthers: true, leastPct: minCausePct},
 }
 
 // symptom is a rule that fires because of the problem of another rule.
@@ -91,6 +100,7 @@ type symptom struct {
 	rule       *Rule
 	causes     []*Rule // the first that has a finding counts
 	isOfOthers bool    // the cause is in another process
+	leastPct   float64 // share of the symptom, %, that the cause has at least
 }
 
 // folding folds the hits of a recording.
@@ -129,7 +139,8 @@ func (f *folding) foldSymptom(p *symptom) {
 			pid = 0
 		}
 		for _, rule := range p.causes {
-			if cause := f.hitOf(rule, pid); cause != nil && cause.root() != h {
+			cause := f.hitOf(rule, pid)
+			if cause != nil && cause.root() != h && 100*cause.sharePct >= p.leastPct*h.sharePct {
 				h.foldInto(cause.root())
 				break
 			}
