@@ -73,7 +73,7 @@ class Job:
         if self.kind not in LATE:
             return 8
         step_ms = self.delay_ms + (self.host_us + self.kernel_us * self.step_kernels()) / 1e3
-        return min(max(25, 6 + 120 * step_ms / 1e3), 40)
+        return min(max(20, 6 + 120 * step_ms / 1e3), 40)
 
     def step_kernels(self):
         return 3 * self.buckets + 1 if self.sharded else FORWARD_KERNELS + 2 * self.buckets + 1
