@@ -19,7 +19,7 @@ func arrivalJob(ranks, steps int, change func(rank, step int, s *Step) (lateMs f
 		late, latest := make([]float64, ranks), 0.0
 		list := make([]Step, ranks)
 		for i := range all {
-			list[i] = Step{CopyBytes: 1 << 20, CoveredNs: 2 * ms, KernelNs: 1 * ms, Kernels: 10}
+			list[i] = Step{CopyBytes: 1 << 20, CopyNs: ms / 2, CoveredNs: 2 * ms, KernelNs: 1 * ms, Kernels: 10}
 			late[i] = change(i, step, &list[i]) + 0.2*r.Float64()
 			latest = max(latest, late[i])
 		}

@@ -213,7 +213,7 @@ func (g *group) reasonOfSums(r, from, to int, late float64) Reason {
 		return copies
 	case least >= leastOfBytes*late:
 		return Reason{Cause: CauseCopies, Ns: late, Factor: byBytes, Bytes: bytes}
-	case kernels.Factor < leastMore && copies.Ns > kernels.Ns:
+	case kernels.Factor > 0 && kernels.Factor < leastMore && copies.Factor >= leastMore && copies.Ns > kernels.Ns:
 		return copies
 	}
 	return kernels

@@ -63,7 +63,7 @@ func TestCensusOfAJobThatHungBefore(t *testing.T) {
 		"a rank calls something else": {
 			[]counts{{"AllReduce": 9}, {"AllReduce": 8, "AllGather": 1}, {"AllReduce": 9}, {"AllReduce": 9}},
 			long,
-			"the ranks launched different operations", "cannot say which call is wrong",
+			"rank 1 launched 1 AllGather more and 1 AllReduce less than rank 0", "cannot say which call is wrong",
 			"rank 1 launched 1 AllGather more and 1 AllReduce less than rank 0", "medium: only counts of launches",
 		},
 		"all ranks are equal": {

@@ -49,8 +49,8 @@ func DescribeCounts(s *rankstate.State) *CountsText {
 	}
 	switch v.Kind {
 	case rankstate.CountsDifferent:
-		d.Cause = "the ranks launched different operations: " + censusText(s, v.Census)
-		d.Why = "cannot say which call is wrong: the recording began after it"
+		d.Cause = censusText(s, v.Census)
+		d.Why = "cannot say which call is wrong: the recording began after it" + linesText(s, v)
 	case rankstate.CountsUneven:
 		d.Cause, d.Why = v.Census.Text(), unevenText(s, v)
 	case rankstate.CountsNotJoined:
