@@ -62,7 +62,7 @@ func mergePoints(points []straggler.StepLateness, most int) (merged []straggler.
 			values[i] = part[i].LateNs
 		}
 		slices.Sort(values)
-		merged = append(merged, straggler.StepLateness{part[0].AtNs, stats.Median(values)})
+		merged = append(merged, straggler.StepLateness{AtNs: part[0].AtNs, LateNs: stats.Median(values)})
 	}
 	return merged, perPoint
 }
