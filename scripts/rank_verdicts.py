@@ -34,10 +34,9 @@ FAULTS = ("host", "kernels", "copies", "stop", "mismatch", "death")
 COUNTED = ("skip", "extra")  # mismatches that NCCL's counters show, also if gpurec comes later
 MISMATCHES = (*COUNTED, "count", "type", "op")
 ACCUSERS = ("straggler", "rank-missing", "collective-mismatch", "hang")
-PARALLEL_BYTES_PER_MS = 20e6  # copies of simcuda
+COPY_BYTES_PER_MS = 20e6  # copies of simcuda
 BATCH_BYTES = 1 << 20
 FORWARD_KERNELS = 4
-COPY_ROOM = 16  # batches that one copy of the job moves at most
 
 
 class Failed(Exception):
@@ -122,7 +121,7 @@ def draw(seed, ranks):
     job.value = {
         "host": job.delay_ms,
         "kernels": 1 + job.delay_ms * 1e3 / (job.kernel_us * job.step_kernels()),
-        "copies": 1 + job.delay_ms * PARALLEL_BYTES_PER_MS / BATCH_BYTES,
+        "copies": 1 + job.delay_ms * COPY_BYTES_PER_MS / BATCH_BYTES,
     }[job.kind]
     return job
 

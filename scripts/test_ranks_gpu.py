@@ -32,7 +32,7 @@ FAULTS = {
     "mismatch": (r"collective-mismatch .*AllGather.*AllReduce|collective-mismatch .*AllReduce.*AllGather", []),
     "kill": (r"rank 1\b.*(died|SIGKILL)", []),
 }
-ACCUSED = r"straggler|rank-missing|collective-mismatch|rank-died"
+ACCUSED = r"straggler|rank-missing|collective-mismatch"
 
 
 class Checks:

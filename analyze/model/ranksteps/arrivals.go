@@ -1,6 +1,9 @@
 package ranksteps
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/gpurec/gpurec/analyze/model/activity"
 	"github.com/gpurec/gpurec/analyze/model/collective"
 	"github.com/gpurec/gpurec/analyze/model/timeline"
@@ -19,7 +22,8 @@ type arrival struct {
 	step         int32
 }
 
-// maxArrivals bounds the arrivals of a rank. Later ones are unknown.
+// maxArrivals bounds the launches of a recording whose starts are read. With more, the starts of some streams are unknown,
+// because their launches and kernels differ in number.
 const maxArrivals = 1 << 21
 
 // addArrivals sets the arrivals of the processes of a recording. shiftNs is the time on its clock minus that on the clock
@@ -27,8 +31,8 @@ const maxArrivals = 1 << 21
 func addArrivals(t *timeline.Timeline, survey *collective.Survey, byPid map[int32]*rank, shiftNs int64) error {
 	var launches []activity.CountedLaunch
 	var of []launchOf
-	for _, k := range byPid {
-		if len(k.steps) > 0 {
+	for _, pid := range slices.Sorted(maps.Keys(byPid)) {
+		if k := byPid[pid]; len(k.steps) > 0 {
 			launches, of = k.appendLaunches(survey, launches, of)
 		}
 	}
@@ -116,8 +120,7 @@ type collectiveKey struct{ communicator, sequence int64 }
 // arrivalsOf are the arrivals of the ranks at a collective.
 type arrivalsOf struct {
 	lastNs  int64
-	ranks   int
-	unknown bool // of a rank
+	unknown bool // that of a rank is not known
 }
 
 // setWaits sets the waits of the ranks of a group in collectives, by step: from the start of a kernel until that of the last
@@ -134,7 +137,7 @@ func setWaits(group []*rank, least float64) {
 				of = new(arrivalsOf)
 				all[key] = of
 			}
-			of.lastNs, of.unknown, of.ranks = max(of.lastNs, a.startNs), of.unknown || a.startNs == 0, of.ranks+1
+			of.lastNs, of.unknown = max(of.lastNs, a.startNs), of.unknown || a.startNs == 0
 		}
 	}
 	if len(all) == 0 {

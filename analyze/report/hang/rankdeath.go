@@ -4,10 +4,12 @@ import (
 	"fmt"
 
 	"github.com/gpurec/gpurec/analyze/model/rankstate"
+	"github.com/gpurec/gpurec/analyze/report"
 	"github.com/gpurec/gpurec/analyze/units"
 )
 
-// DescribeFirstDeath says which rank ended first, and why it is the reason of the other ends.
+// DescribeFirstDeath says which rank ended first, and why it is the reason of the other ends. s must have a FirstDeath.
+// confidence is one of the report.Confidence names, and reasons say what lowers it.
 func DescribeFirstDeath(s *rankstate.State) (what, why, confidence string, reasons []string) {
 	d := s.FirstDeath
 	r := &s.Ranks[d.Rank]
@@ -26,7 +28,7 @@ func DescribeFirstDeath(s *rankstate.State) (what, why, confidence string, reaso
 			units.FormatCount(d.Called), communicatorText(s, d.Communicator), units.FormatCount(d.Furthest))
 	}
 	if d.IsKnown {
-		return what, why, "high", nil
+		return what, why, report.ConfidenceHigh, nil
 	}
-	return what, why, "medium", []string{"how the rank ended is not known"}
+	return what, why, report.ConfidenceMedium, []string{"how the rank ended is not known"}
 }

@@ -37,8 +37,8 @@ func (s *Scan) silentHits() (hits []Hit, err error) {
 	return hits, nil
 }
 
-// describeRanks returns what is known about ranks that all wait: which have no process, or that counters of NCCL are
-// equal.
+// describeRanks describes ranks that all wait. It names the ranks without a process, or says that the counters of NCCL
+// are equal. It returns "" if neither is known.
 func (s *Scan) describeRanks() (string, error) {
 	if s.ranks != nil && s.ranks.Counted.Kind == rankstate.CountsEqual {
 		return ". All ranks launched the same number of each collective, so counters do not say which one differs", nil
